@@ -1,0 +1,118 @@
+"""What computes the attention: the data of each kernel. Behaviour is in the plug-in beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from generators.indices import STRICT
+
+Scale = Annotated[float, Field(allow_inf_nan=False, ge=-1e4, le=1e4)]
+BlockEdge = Annotated[int, Field(ge=1, le=1024)]
+Dim = Literal["b", "h", "q_idx", "kv_idx"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sdpa:
+    """`torch.nn.functional.scaled_dot_product_attention`.
+
+    `mask_form`: how the program's mask is handed over. `is_causal` needs the mask to be
+    `Causal(offset=0)` (top-left aligned, torch's documented meaning). `float` is an additive mask
+    of 0 and -inf in q's dtype. `broadcast` lists the axes at which the mask tensor keeps extent 1;
+    only axes that the mask does not depend on may be listed. `mask_rank` 2 or 3 drops leading
+    broadcast axes. `mask_requires_grad` (float form only) makes the mask a leaf with a gradient.
+    """
+
+    __pydantic_config__ = STRICT
+    kind: Literal["sdpa"] = "sdpa"
+    backend: Literal["auto", "math", "flash", "efficient"] = "auto"
+    scale: Scale | None = None
+    mask_form: Literal["is_causal", "bool", "float"] = "bool"
+    broadcast: tuple[Dim, ...] = ("b", "h")
+    mask_rank: Literal[2, 3, 4] = 4
+    mask_requires_grad: bool = False
+    enable_gqa: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockMaskSpec:
+    """How the program's mask becomes a `BlockMask`.
+
+    `batch`/`heads`: built for every batch/head or broadcast (`None`; only when the mask does not
+    depend on it). `made`: `outside` (an argument of the attention function) or `inside` (built in
+    the attention function, hence in the compiled region). `compiled`: `_compile=True`.
+    `built_for_extra`: built for lengths (Lq + x, Lkv + y), then adjusted with `_adjust(Lq, Lkv)`.
+    `spare_batch`: built for that many more batches than q has, then indexed down `[:B]`.
+    """
+
+    __pydantic_config__ = STRICT
+    block_size: tuple[BlockEdge, BlockEdge] = (128, 128)
+    batch: bool = False
+    heads: bool = False
+    made: Literal["outside", "inside"] = "outside"
+    compiled: bool = False
+    built_for_extra: tuple[
+        Annotated[int, Field(ge=0, le=512)], Annotated[int, Field(ge=0, le=512)]
+    ] = (0, 0)
+    spare_batch: Annotated[int, Field(ge=0, le=4)] = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flex:
+    """`torch.nn.attention.flex_attention.flex_attention`. Without a `block_mask` the program's
+    mask must be None. `return_lse` also returns the log-sum-exp `[B, Hq, Lq]`, float32."""
+
+    __pydantic_config__ = STRICT
+    kind: Literal["flex"] = "flex"
+    scale: Scale | None = None
+    block_mask: BlockMaskSpec | None = None
+    kernel_options: dict[str, int | bool | str] = field(default_factory=dict)
+    return_lse: bool = False
+    enable_gqa: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Handwritten:
+    """Attention out of plain tensor operations, in the ways models write it.
+
+    `product`: how q @ k.T is spelled; `baddbmm` and `bmm` work on 3-D `[B * H, L, D]`. `scaling`:
+    where the scale goes: multiplied or divided, on q, on k (`key`), on both as its root, or on the
+    product; `scale_as` a Python constant or a 0-d tensor. `masking`: `add` a float mask (0 or
+    `fill`), or `masked_fill`/`where` with `fill`. `softmax_dim`: the last dimension of `q k^T`, or
+    (`transposed`) of k q^T softmaxed over dimension -2 and transposed back before `@ v`.
+    `softmax_dtype`: upcast around the softmax as Llama-style models do. `dropout`: `F.dropout(p,
+    training=False)`. GQA is by `repeat_interleave` or `expand`. `rank5` puts heads into
+    `[B, Hkv, G, L, D]` and lets matmul broadcast over G.
+    """
+
+    __pydantic_config__ = STRICT
+    kind: Literal["handwritten"] = "handwritten"
+    product: Literal["matmul", "einsum", "bmm", "baddbmm", "rank5"] = "matmul"
+    transpose: Literal["transpose", "mT", "permute"] = "transpose"
+    scaling: Literal["mul", "div", "query_mul", "query_div", "key_mul", "both", "none"] = "div"
+    scale: Scale | None = None
+    scale_as: Literal["constant", "tensor"] = "constant"
+    masking: Literal["add", "masked_fill", "where"] = "masked_fill"
+    fill: Literal["-inf", "finfo_min"] = "-inf"
+    softmax: Literal["functional", "method", "module", "exp_sum"] = "functional"
+    transposed: bool = False
+    softmax_dtype: Literal["same", "float32"] = "same"
+    dropout: bool = False
+    gqa: Literal["repeat_interleave", "expand"] = "repeat_interleave"
+    out_layout: Literal["bhld", "blhd", "merged"] = "bhld"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Function:
+    """A user's own attention function `target` = `module:name`, importable where the program
+    runs (a `preload` file may define the module), called as `f(q, k, v)` with q, k, v
+    `[B, H, L, D]`; it must mean softmax(scale q k^T [+ causal mask]) v, scale 1/sqrt(D)."""
+
+    __pydantic_config__ = STRICT
+    kind: Literal["function"] = "function"
+    target: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$", max_length=200)]
+
+
+Kernel = Annotated[Sdpa | Flex | Handwritten | Function, Field(discriminator="kind")]

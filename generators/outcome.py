@@ -1,0 +1,127 @@
+"""Outcomes: what became of a run. Plain data, shared by those who run and those who keep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal
+
+from generators.indices import STRICT
+
+
+class FailureKind(StrEnum):
+    """The closed list of ways to fail."""
+
+    COMPILE_ERROR = "compile_error"
+    NO_VALID_CHOICES = "no_valid_choices"
+    TYPE_MIXING = "type_mixing"
+    HANG = "hang"
+    WRONG_RESULT = "wrong_result"
+    NONFINITE = "nonfinite"
+    METADATA_MISMATCH = "metadata_mismatch"
+    GRAPH_BREAK = "graph_break"
+    RECOMPILE_LIMIT = "recompile_limit"
+    CRASH = "crash"
+    ILLEGAL_ACCESS = "illegal_access"
+    OUT_OF_MEMORY = "out_of_memory"
+    NONDETERMINISM = "nondeterminism"
+    MUTATION = "mutation"
+    RUNTIME_ERROR = "runtime_error"
+
+
+class Phase(StrEnum):
+    BUILD = "build"
+    REFERENCE = "reference"
+    EAGER = "eager"
+    COMPILE = "compile"
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    CHECK = "check"
+
+
+class Layer(StrEnum):
+    """The first layer at which a failure shows."""
+
+    EAGER = "eager"
+    DYNAMO = "dynamo"
+    AOT_EAGER = "aot_eager"
+    INDUCTOR = "inductor"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """One stack frame; `file` is relative to site-packages ("torch/_inductor/…"), or "<program>"
+    for the program's own source, or a library's file name for a native frame (line 0)."""
+
+    __pydantic_config__ = STRICT
+    file: str
+    function: str
+    line: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Raised:
+    """An exception: fully qualified `type` of the innermost cause, its `message`, `chain` the types
+    from outermost to innermost, `frames` of the innermost, outermost frame first."""
+
+    __pydantic_config__ = STRICT
+    type: str
+    message: str
+    chain: tuple[str, ...] = ()
+    frames: tuple[Frame, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diff:
+    """A disagreement about one `output` ("out", "lse", "dq", …) of one call. `what` names the
+    property ("value", "stride", "dtype", …); `error` and `budget` are absolute, for values only."""
+
+    __pydantic_config__ = STRICT
+    output: str
+    what: str
+    expected: str
+    actual: str
+    error: float | None = None
+    budget: float | None = None
+    call: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """`oracle` names the check that failed; `evidence` holds texts for a person (stacks, compiler
+    output, generated code excerpts), each at most 20 kB."""
+
+    __pydantic_config__ = STRICT
+    kind: FailureKind
+    phase: Phase
+    layer: Layer | None = None
+    oracle: str = ""
+    raised: Raised | None = None
+    diffs: tuple[Diff, ...] = ()
+    signal: str | None = None
+    evidence: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """Seconds of wall and CPU of the child, peak resident MiB, and wall seconds by phase."""
+
+    __pydantic_config__ = STRICT
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+    peak_rss_mb: float = 0.0
+    phases: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """`rejected` is by design; `rejection` then says which refusal. `features` are what the
+    compiler did, as short strings. `skipped` names oracles that did not apply, and why."""
+
+    __pydantic_config__ = STRICT
+    status: Literal["passed", "rejected", "failed"]
+    failure: Failure | None = None
+    rejection: str | None = None
+    features: tuple[str, ...] = ()
+    skipped: dict[str, str] = field(default_factory=dict)
+    cost: Cost = field(default_factory=Cost)

@@ -1,0 +1,91 @@
+"""`attention`: the computation under test, with what is wrapped around it."""
+
+from __future__ import annotations
+
+from generators.kernels.base import Body, Inputs, KernelPlugin
+from generators.render.scene import Scene, indented
+from generators.render.surround import after, before
+
+Function = list[str]
+
+
+def attention(
+    scene: Scene, plugin: KernelPlugin, inputs: Inputs, names: list[str]
+) -> list[Function]:
+    """The functions that make up `attention(*names)`: itself, or `attend` and a wrapper."""
+    p = scene.program
+    checkpoint = p.training.checkpoint if p.training else "none"
+    lines = _whole_body(scene, plugin.call(scene, inputs))
+    if p.transform == "none" and checkpoint == "none":
+        return [_function("attention", names, lines)]
+    inner = _function("attend", names, lines)
+    if p.transform == "none":
+        return [inner, _function("attention", names, _checkpointed(names, checkpoint))]
+    return [inner, _function("attention", names, _transformed(scene, names, plugin.outputs(scene)))]
+
+
+def _function(name: str, names: list[str], lines: list[str]) -> Function:
+    return [f"def {name}({', '.join(names)}):", *indented(lines)]
+
+
+def _whole_body(scene: Scene, body: Body) -> list[str]:
+    """Surroundings, the kernel and the way back, within their context managers."""
+    p = scene.program
+    results = [after(scene, body.result[0]), *body.result[1:]]
+    lines = [*before(scene, plain=False), *body.statements, f"return {', '.join(results)}"]
+    contexts = list(body.contexts)
+    if p.autocast:
+        contexts.insert(0, f'torch.autocast("cpu", dtype=torch.{p.autocast})')
+    lines = scene.with_extents(lines)
+    return [f"with {', '.join(contexts)}:", *indented(lines)] if contexts else lines
+
+
+def _checkpointed(names: list[str], kind: str) -> list[str]:
+    args = ["attend", *names, f"use_reentrant={kind == 'reentrant'}"]
+    if kind == "selective":
+        args.append("context_fn=save_products")
+    return [f"return checkpoint({', '.join(args)})"]
+
+
+def selective_policy(scene: Scene) -> list[str]:
+    """The selective checkpoint's policy, which saves matrix products and attention."""
+    saved = ["torch.ops.aten.mm.default", "torch.ops.aten.bmm.default"]
+    if scene.program.kernel.kind == "sdpa":
+        saved.append("torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default")
+    return [
+        "SAVED = [", *indented([f"{op}," for op in saved]), "]",
+        "save_products = functools.partial(create_selective_checkpoint_contexts, SAVED)",
+    ]  # fmt: skip
+
+
+def main_names(names: list[str]) -> list[str]:
+    """q, k and v: what transforms differentiate with respect to."""
+    return names[:3]
+
+
+def _transformed(scene: Scene, names: list[str], outputs: tuple[str, ...]) -> list[str]:
+    """A functorch transform of `attend` in q, k and v, the other arguments held fixed."""
+    main = ", ".join(main_names(names))
+    attend = f"attend({', '.join(names)})"
+    match scene.program.transform:
+        case "vmap":
+            return [
+                "def attend_once(q):", f"    return {attend}", "",
+                "return torch.vmap(attend_once)(torch.stack((q, -q)))",
+            ]  # fmt: skip
+        case "grad":
+            result = attend if len(outputs) == 1 else f"{attend}[0]"
+            return [
+                f"def loss({main}):", f"    return {result}.square().sum()", "",
+                f"return torch.func.grad(loss, argnums=(0, 1, 2))({main})",
+            ]  # fmt: skip
+    result = attend if len(outputs) == 1 else f"{attend}[0]"
+    return [
+        f"def output({main}):", f"    return {result}", "",
+        *tangent_statement(main), f"return torch.func.jvp(output, ({main}), tangents)",
+    ]  # fmt: skip
+
+
+def tangent_statement(main: str) -> list[str]:
+    """Tangents that are exact in every dtype and differ from their primals."""
+    return [f"tangents = tuple(t.flip(-1) for t in ({main}))"]

@@ -1,0 +1,246 @@
+"""The last lines of a reproduction: what is run, and what is asserted of it.
+
+Each check gives statements over `call`, the text of the failing call, and says what it needs.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from generators.outcome import Diff, Failure, FailureKind, Layer, Phase
+from generators.render.mods import compact_grids
+from generators.render.parts import Block, Parts
+
+STRIDES = [
+    "def strides(t):",
+    "    return [stride for stride, size in zip(t.stride(), t.shape) if size > 1]",
+]
+GLOBAL_STATE = {
+    "rng_state": "torch.get_rng_state().tolist()", "python_rng_state": "random.getstate()",
+    "grad_mode": "torch.is_grad_enabled()", "default_dtype": "torch.get_default_dtype()",
+    "inference_mode": "torch.is_inference_mode_enabled()",
+    "autocast": 'torch.is_autocast_enabled("cpu")', "num_threads": "torch.get_num_threads()",
+    "deterministic_algorithms": "torch.are_deterministic_algorithms_enabled()",
+}  # fmt: skip
+UNFUSED = 'warnings.filterwarnings("error", message="flex_attention called without torch.compile")'
+
+
+@dataclass
+class Check:
+    """`statements` for each call, `last` for the failing one; `first` run before anything else,
+    `functions` are defined before the inputs. `reference`, `run` and `compiled` say which of these
+    the statements use."""
+
+    statements: Block = field(default_factory=list)
+    last: Block = field(default_factory=list)
+    first: Block = field(default_factory=list)
+    functions: list[Block] = field(default_factory=list)
+    reference: bool = False
+    run: bool = False
+    compiled: bool = False
+    inputs_only: bool = False
+
+
+def check_for(parts: Parts, failure: Failure) -> Check:
+    """The check that fails where `failure` shows, and passes where it does not."""
+    writer = _Writer(parts, failure)
+    diff = failure.diffs[0] if failure.diffs else None
+    if failure.raised is not None or diff is None:
+        return writer.just_run()
+    match failure.kind:
+        case FailureKind.WRONG_RESULT:
+            return writer.wrong_result(diff)
+        case FailureKind.NONFINITE:
+            return writer.nonfinite(diff)
+        case FailureKind.METADATA_MISMATCH:
+            return writer.metadata(diff)
+        case FailureKind.NONDETERMINISM:
+            return writer.nondeterminism(diff)
+        case FailureKind.MUTATION:
+            return writer.mutation(diff)
+        case FailureKind.RECOMPILE_LIMIT | FailureKind.GRAPH_BREAK:
+            return writer.compilations(diff)
+    return writer.just_run()
+
+
+class _Writer:
+    def __init__(self, parts: Parts, failure: Failure) -> None:
+        self.parts, self.failure = parts, failure
+        eager = failure.layer is Layer.EAGER or failure.phase is Phase.EAGER
+        self.compiled = parts.program.compile is not None and not eager
+        self.function = "compiled" if self.compiled else "attention"
+        program = parts.program
+        self.simple = (
+            program.training is None
+            and program.transform in ("none", "vmap")
+            and program.grad_mode == "default"
+            and parts.run.outputs == ("out",)
+        )
+
+    # -- calls -------------------------------------------------------------------------------
+
+    def arguments(self, double: bool = False) -> str:
+        """The arguments by name, float tensors in float64 with `double`."""
+        floating = self.floating if double else set()
+        names = [f"{name}.double()" if name in floating else name for name in self.parts.names]
+        return ", ".join(names)
+
+    def value(self, function: str, output: str, double: bool = False) -> str:
+        """One output of a run of `function`, as an expression."""
+        if self.simple:
+            return f"{function}({self.arguments(double)})"
+        comma = "," if len(self.parts.names) == 1 else ""
+        return f'run({function}, ({self.arguments(double)}{comma}))["{output}"]'
+
+    def start(self) -> Check:
+        return Check(run=not self.simple, compiled=self.compiled)
+
+    def expected(self, name: str, check: Check) -> Block:
+        """Statements that set `expected` to the float64 reference's output: its body in place for
+        a single plain call, else a call of it."""
+        program = self.parts.program
+        if not self.simple or program.calls or program.transform != "none":
+            check.reference = True
+            return [f"expected = {self.value('reference', name, double=True)}"]
+        floats = [name for name in self.parts.names if name in self.floating]
+        names = ", ".join(floats)
+        [[_, *body]] = self.parts.reference
+        lines = compact_grids([line.removeprefix("    ") for line in body])
+        last = lines.pop().removeprefix("return ")
+        return [f"{names} = (t.double() for t in ({names}))", *lines, f"expected = {last}"]
+
+    @property
+    def floating(self) -> set[str]:
+        """The arguments that are float tensors."""
+        main = {*self.parts.names} - {*self.parts.inputs.arguments}
+        return main | {*self.parts.inputs.floating}
+
+    # -- checks ------------------------------------------------------------------------------
+
+    def just_run(self) -> Check:
+        """For exceptions, crashes and hangs: the statements alone."""
+        if self.failure.phase is Phase.BUILD:
+            return Check(inputs_only=True)
+        if self.failure.phase is Phase.REFERENCE:
+            body = self.parts.run.body(f"reference({self.arguments(double=True)})", unpack=False)
+            return Check(_without_return(body), reference=True)
+        body = self.parts.run.body(f"{self.function}({self.arguments()})", unpack=False)
+        return Check(_without_return(body), compiled=self.compiled)
+
+    def wrong_result(self, diff: Diff) -> Check:
+        check = self.start()
+        name = diff.output
+        check.statements = [f"{name} = {self.value(self.function, name)}"]
+        judged = ""
+        if self.may_be_nonfinite():
+            judged = f"[expected.isfinite() & {name}.isfinite()]"
+        budget = f"{diff.budget:.3g}" if diff.budget is not None else "0"
+        check.last = [
+            *self.expected(name, check),
+            f"error = ({name} - expected){judged}.abs().max().item()",
+            f'assert error <= {budget}, f"{name} is off by {{error:.3g}}"',
+        ]
+        return check
+
+    def nonfinite(self, diff: Diff) -> Check:
+        check, name = self.start(), diff.output
+        check.statements = [f"{name} = {self.value(self.function, name)}"]
+        if self.may_be_nonfinite():
+            check.last = self.expected(name, check)
+            finite = f"{name}[expected.isfinite()].isfinite().all()"
+        else:
+            finite = f"{name}.isfinite().all()"
+        check.last.append(f'assert {finite}, "{name} is not finite"')
+        return check
+
+    def may_be_nonfinite(self) -> bool:
+        """Whether a correct result may hold NaN or infinities: rows that see nothing in attention
+        written by hand, values that overflow."""
+        p = self.parts.program
+        values = {p.q.values, p.k.values, p.v.values}
+        dtypes = {p.q.dtype, p.k.dtype, p.v.dtype, p.autocast}
+        by_hand = p.kernel.kind == "handwritten" and p.mask is not None
+        overflow = "float16" in dtypes and values & {"large", "huge"}
+        return bool(by_hand or overflow or "lse" in self.parts.run.outputs)
+
+    def metadata(self, diff: Diff) -> Check:
+        name, what = diff.output, diff.what
+        if what == "presence":
+            check = Check(run=True, compiled=self.compiled)
+            check.statements = [f"outputs = run({self.function}, ({self.arguments()},))"]
+            check.last = [f'assert "{name}" in outputs']
+            return check
+        check = self.start()
+        check.reference = not self.compiled
+        other = "attention" if self.compiled else "reference"
+        check.statements = [f"{name} = {self.value(self.function, name)}"]
+        check.last = [f"expected = {self.value(other, name)}"]
+        actual, expected = self.property(what, name), self.property(what, "expected")
+        check.functions = self.functions(what)
+        check.last.append(f"assert {actual} == {expected}, ({actual}, {expected})")
+        return check
+
+    def functions(self, what: str) -> list[Block]:
+        """What a property's expression calls."""
+        if what == "aliases":
+            main = ", ".join(n for n in self.parts.names if n not in self.parts.inputs.arguments)
+            memory = "untyped_storage().data_ptr()"
+            shares = f"other.{memory} == t.{memory}"
+            return [["def aliases(t):", f"    return [{shares} for other in ({main})]"]]
+        return [STRIDES] if what == "stride" else []
+
+    def property(self, what: str, name: str) -> str:
+        """A property of the tensor `name`, as an expression."""
+        if what in ("stride", "aliases"):
+            return f"{'strides' if what == 'stride' else what}({name})"
+        return f"{name}.{what}{'()' if what == 'storage_offset' else ''}"
+
+    def nondeterminism(self, diff: Diff) -> Check:
+        check, name = self.start(), diff.output
+        check.statements = [f"{name} = {self.value(self.function, name)}"]
+        again = f"torch.allclose(again, {name}, rtol=0, atol=0, equal_nan=True)"
+        check.last = [
+            "for _ in range(10):",
+            f"    again = {self.value(self.function, name)}",
+            f'    assert {again}, "the same call gives another {name}"',
+        ]
+        return check
+
+    def mutation(self, diff: Diff) -> Check:
+        run = self.just_run()
+        if diff.output in ("global state", ""):
+            state = GLOBAL_STATE.get(diff.what, "torch.get_rng_state().tolist()")
+        elif diff.what == "storage":
+            state = f"bytes({diff.output}.untyped_storage())"
+        else:
+            state = self.property(diff.what, diff.output)
+            run.functions = self.functions(diff.what)
+        run.statements = [f"before = {state}", *run.statements]
+        run.last = [f'assert {state} == before, "{diff.output} has changed"']
+        return run
+
+    def compilations(self, diff: Diff) -> Check:
+        run = self.just_run()
+        if diff.what == "execution":
+            run.first = [UNFUSED]
+            return run
+        found = re.search(r"\d+", diff.expected)
+        allowed = found.group() if found else "1"
+        run.last = [
+            'count = torch._dynamo.utils.counters["stats"]["unique_graphs"]',
+            f'assert count <= {allowed}, f"compiled {{count}} times"',
+        ]
+        return run
+
+
+def _without_return(body: Block) -> Block:
+    """The statements of `run` at top level: what is called, not what is returned."""
+    kept = []
+    for line in body:
+        call = re.match(r'(\s*)return \{"out": (.*)\}$', line)
+        if call and not re.match(r"out\b", call.group(2)):
+            kept.append(f"{call.group(1)}{call.group(2)}")
+        elif not line.lstrip().startswith("return "):
+            kept.append(line)
+    return kept

@@ -1,0 +1,45 @@
+"""Which imports a text needs, found by the names in it."""
+
+from __future__ import annotations
+
+import re
+
+from generators.render.fold import WIDTH
+
+MODULES = {
+    "ctypes": "import ctypes", "functools": "import functools", "random": "import random",
+    "warnings": "import warnings",
+    "torch": "import torch", "F": "import torch.nn.functional as F",
+}  # fmt: skip
+STANDARD = ("ctypes", "functools", "random", "warnings")
+FROM = {
+    "torch.nn.attention": ("SDPBackend", "sdpa_kernel"),
+    "torch.nn.attention.flex_attention": (
+        "AuxRequest", "create_block_mask", "create_mask", "flex_attention",
+    ),
+    "torch.utils.checkpoint": ("checkpoint", "create_selective_checkpoint_contexts"),
+}  # fmt: skip
+
+
+def imports(text: str, extra: list[str]) -> list[str]:
+    """Import statements for `text`, the standard library's first; `extra` are
+    further ones."""
+    code = re.sub(r'"[^"\n]*"', '""', text)
+    used = {name for name in MODULES if re.search(rf"(?<![\w.]){name}\.", code)}
+    standard = [MODULES[name] for name in STANDARD if name in used]
+    others = [MODULES[name] for name in MODULES if name in used and name not in STANDARD]
+    named = list(extra)
+    for module, names in FROM.items():
+        found = [name for name in names if re.search(rf"(?<![\w.]){name}\b", code)]
+        if found:
+            named.append(f"from {module} import {', '.join(found)}")
+    others += [line for statement in sorted(named) for line in _fit(statement)]
+    return [*standard, *([""] if standard and others else []), *others]
+
+
+def _fit(statement: str) -> list[str]:
+    """A `from` import, with one name to a line where it is too long."""
+    if len(statement) <= WIDTH:
+        return [statement]
+    head, _, names = statement.partition(" import ")
+    return [f"{head} import (", *(f"    {name}," for name in names.split(", ")), ")"]

@@ -1,0 +1,150 @@
+"""mask_mod and score_mod: plain functions, or factories where they capture tables."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from generators.indices import Axis
+from generators.masks import Mask
+from generators.render.captures import Captured, Captures, Extents
+from generators.render.expressions import Expr, method
+from generators.render.masks import boolean
+from generators.render.scene import Scene
+from generators.render.scores import modified
+from generators.render.sizes import commas
+from generators.scores import ScoreMod
+
+INDICES: tuple[Axis, ...] = ("b", "h", "q_idx", "kv_idx")
+GRIDS: dict[Axis, str] = {
+    "b": "torch.arange({})[:, None, None, None]", "h": "torch.arange({})[:, None, None]",
+    "q_idx": "torch.arange({})[:, None]", "kv_idx": "torch.arange({})",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Mod:
+    """A mask_mod or score_mod. `captured` are its tables, `sizes` the extents that it names,
+    `loops` the axes that are to be looped over where it is evaluated without vmap."""
+
+    name: str
+    expr: Expr
+    captured: tuple[Captured, ...]
+    loops: frozenset[Axis]
+
+    @property
+    def sizes(self) -> tuple[str, ...]:
+        return tuple(n for n in ("B", "Lq", "Lkv") if re.search(rf"\b{n}\b", self.expr.text))
+
+    @property
+    def captures(self) -> bool:
+        return bool(self.captured or self.sizes)
+
+    @property
+    def learnable(self) -> tuple[str, ...]:
+        return tuple(c.name for c in self.captured if c.learnable)
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return tuple(c.name for c in self.captured)
+
+    @property
+    def statements(self) -> list[str]:
+        """What makes the tables."""
+        return [c.statement for c in self.captured if c.statement]
+
+    @property
+    def made(self) -> str:
+        """The mod itself, or the call of its factory."""
+        if not self.captures:
+            return self.name
+        return f"make_{self.name}({', '.join((*self.tables, *self.sizes))})"
+
+    @property
+    def definition(self) -> list[str]:
+        """The function, or the factory of it."""
+        first = ["score"] if self.name == "score_mod" else []
+        function = [
+            f"def {self.name}({', '.join([*first, *INDICES])}):",
+            f"    return {self.expr.text}",
+        ]
+        if not self.captures:
+            return function
+        return [
+            f"def make_{self.name}({', '.join((*self.tables, *self.sizes))}):",
+            *("    " + line for line in function),
+            "",
+            f"    return {self.name}",
+        ]
+
+
+def mask_mod(mask: Mask, scene: Scene, extents: Extents) -> Mod:
+    """The mask as a mask_mod whose tables cover `extents`."""
+    captures = scene.captures(extents)
+    return _mod("mask_mod", boolean(mask, captures), captures)
+
+
+def score_mod(score: ScoreMod, scene: Scene) -> Mod:
+    captures = scene.captures()
+    expr = modified(score, captures)
+    if not expr.scored and _PRECISION[_dtype(captures)] < _PRECISION[scene.program.q.dtype]:
+        expr = method(expr, "to", "score.dtype", kind="float")
+    return _mod("score_mod", expr, captures)
+
+
+_PRECISION = {"bfloat16": 0, "float16": 1, "float32": 2, "float64": 3}
+
+
+def _dtype(captures: Captures) -> str:
+    """The least precise dtype that a result without the score in it may have: the softmax is then
+    computed in that dtype."""
+    return min((*captures.float_dtypes, "float32"), key=lambda dtype: _PRECISION[dtype])
+
+
+def _mod(name: str, expr: Expr, captures: Captures) -> Mod:
+    return Mod(name, expr, tuple(captures.captured), frozenset(captures.loops))
+
+
+def grids(axes: tuple[Axis, ...], extents: Extents) -> list[str]:
+    """Statements that make the axes' index grids, which broadcast to `[B, H, Lq, Lkv]`."""
+    return [f"{axis} = {GRIDS[axis].format(extents.of(axis))}" for axis in axes]
+
+
+def compact_grids(lines: list[str]) -> list[str]:
+    """`lines` with the four statements of `grids` as one: slower on long sequences, but short."""
+    places = [i for i, line in enumerate(lines) if line.split(" = ")[0] in INDICES]
+    if len(places) != len(INDICES):
+        return lines
+    sizes = [lines[i].split("(")[1].split(")")[0] for i in places]
+    grid = f'torch.meshgrid(*map(torch.arange, ({", ".join(sizes)})), indexing="ij")'
+    first = f"{', '.join(INDICES)} = {grid}"
+    kept = [line for i, line in enumerate(lines) if i not in places]
+    return [*kept[: places[0]], first, *kept[places[0] :]]
+
+
+def on_grids(mod: Mod, made: str, name: str, extents: Extents) -> list[str]:
+    """Statements that set `name` (mask or scores) to what the mod (`made`) gives everywhere.
+
+    Chained lookups such as `table[b][q_idx]` mean what they say for a 0-d b only, so there the
+    axes before the last are looped over.
+    """
+    loops = [axis for axis in INDICES if axis in mod.loops]
+    lines = grids(tuple(axis for axis in INDICES if axis not in loops), extents)
+    if not loops:
+        first = [name] if mod.name == "score_mod" else []
+        return [*lines, f"{name} = {made}({', '.join([*first, *INDICES])})"]
+    if mod.name == "score_mod":
+        here = f"{name}[{_slices(loops)}]"
+        value = f"{made}({here}, {', '.join(INDICES)}).expand_as({here})"
+    else:
+        shape = tuple(1 if axis in loops else extents.of(axis) for axis in INDICES)
+        value = f"{made}({', '.join(INDICES)}).expand({commas(shape)})"
+    for axis in reversed(loops):
+        dim = INDICES.index(axis) - 4
+        value = f"torch.cat([{value} for {axis} in torch.arange({extents.of(axis)})], dim={dim})"
+    return [*lines, f"{name} = {value}"]
+
+
+def _slices(loops: list[Axis]) -> str:
+    """An index that keeps one entry of each looped axis as a dimension of extent 1."""
+    return "..., " + ", ".join(f"{a} : {a} + 1" if a in loops else ":" for a in INDICES)

@@ -1,0 +1,164 @@
+"""A program's rendering in parts, from which the module and the reproduction are put together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from generators.kernels import REGISTRY
+from generators.kernels.base import Inputs, KernelPlugin
+from generators.program import Compile, Program
+from generators.render.attention import attention, selective_policy
+from generators.render.fold import fold
+from generators.render.imports import imports
+from generators.render.masks import TREE_INTERVALS
+from generators.render.reference import reference
+from generators.render.run import Run
+from generators.render.scene import Scene, indented
+from generators.render.surround import (
+    ROPE,
+    projected_inputs,
+    projected_names,
+    rope_inputs,
+    rope_names,
+    trained_names,
+)
+from generators.render.tensors import attention_inputs, nan_statements
+
+DIRTY_MEMORY = [
+    'ctypes.CDLL("libc.so.6").mallopt(-6, 1)  # M_PERTURB: fresh memory is filled with 0xFE'
+]
+Block = list[str]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The pieces of a rendering, each a list of lines or of functions."""
+
+    program: Program
+    scene: Scene
+    plugin: KernelPlugin
+    inputs: Inputs
+    names: list[str]
+    run: Run
+
+    @property
+    def mods(self) -> list[Block]:
+        """mask_mod and score_mod, or their factories, and what makes a token tree's tables."""
+        blocks = [TREE_INTERVALS.splitlines()] if self._uses("tree_intervals(") else []
+        return [*blocks, *(mod.definition for mod in self.inputs.mods)]
+
+    @property
+    def cached_mods(self) -> list[Block]:
+        """A cached function that makes closures and BlockMask, if calls reuse them."""
+        if not self.caches:
+            return []
+        return [
+            [
+                "@functools.cache",
+                f"def {self.cached_function}(B, Lq, Lkv):",
+                *indented(self.inputs.fresh),
+                f"    return {', '.join(self.inputs.fresh_names)}",
+            ]
+        ]
+
+    @property
+    def cached_function(self) -> str:
+        return f"{'_and_'.join(self.inputs.fresh_names)}_for"
+
+    @property
+    def caches(self) -> bool:
+        """Whether closures and BlockMask are made once for each shape: some call reuses them."""
+        reuse = any(not call.fresh_mods for call in self.program.calls)
+        return reuse and bool(self.inputs.fresh)
+
+    @property
+    def input_statements(self) -> Block:
+        """What makes the arguments; q, k and v are drawn first, so that they do not depend on
+        whether mods are made anew."""
+        scene, p = self.scene, self.program
+        lines = projected_inputs(scene) if p.surround.projections else attention_inputs(scene)
+        lines += [*rope_inputs(scene), *self.inputs.statements]
+        if self.caches:
+            names = self.inputs.fresh_names
+            lines.append(f"{', '.join(names)} = {self.cached_function}(B, Lq, Lkv)")
+        else:
+            lines += self.inputs.fresh
+        if p.k.values == "nan_at_masked":
+            lines += nan_statements(scene, self.inputs.seen)
+        seed = [f"torch.manual_seed({p.seed})"] if any("rand" in line for line in lines) else []
+        return [*seed, *lines]
+
+    @property
+    def rope(self) -> list[Block]:
+        return [ROPE.splitlines()] if self.program.surround.rope else []
+
+    @property
+    def attention(self) -> list[Block]:
+        blocks = attention(self.scene, self.plugin, self.inputs, self.names)
+        training = self.program.training
+        if training is not None and training.checkpoint == "selective":
+            blocks.insert(0, selective_policy(self.scene))
+        return blocks
+
+    @property
+    def reference(self) -> list[Block]:
+        return reference(self.scene, self.plugin, self.inputs, self.names)
+
+    @property
+    def calls(self) -> list[tuple[int, int, int]]:
+        shape = self.program.shape
+        first = (shape.batch, shape.q_len, shape.kv_len)
+        return [first, *((c.batch, c.q_len, c.kv_len) for c in self.program.calls)]
+
+    @property
+    def compiled(self) -> Block:
+        if self.program.compile is None:
+            return []
+        arguments = ", ".join(["attention", *_options(self.program.compile)])
+        return [f"compiled = torch.compile({arguments})"]
+
+    def _uses(self, text: str) -> bool:
+        return any(text in line for line in [*self.inputs.statements, *self.inputs.fresh])
+
+
+def parts(program: Program) -> Parts:
+    """The parts of a valid program's rendering."""
+    scene = Scene(program)
+    plugin = REGISTRY[program.kernel.kind]
+    inputs = plugin.inputs(scene)
+    main = projected_names(scene) if program.surround.projections else ["q", "k", "v"]
+    names = [*main, *rope_names(scene), *inputs.arguments]
+    wrt = [name for name in names if name in trained_names(scene) or name in inputs.learnable]
+    run = Run(scene, names, wrt, plugin.outputs(scene))
+    return Parts(program, scene, plugin, inputs, names, run)
+
+
+def _options(settings: Compile) -> list[str]:
+    """The arguments of torch.compile that are not its defaults."""
+    options = []
+    if settings.backend != "inductor":
+        options.append(f'backend="{settings.backend}"')
+    if settings.mode is not None:
+        options.append(f'mode="{settings.mode}"')
+    if settings.dynamic is not None:
+        options.append(f"dynamic={settings.dynamic}")
+    if settings.fullgraph:
+        options.append("fullgraph=True")
+    if settings.options:
+        options.append(f"options={settings.options!r}".replace("'", '"'))
+    return options
+
+
+def assemble(blocks: list[Block], extra_imports: list[str]) -> str:
+    """The blocks as a module: imports found, long lines folded, functions apart."""
+    text = "\n".join(line for block in blocks for line in block)
+    lines: list[str] = imports(text, extra_imports)
+    previous_is_function = False
+    for block in filter(None, blocks):
+        is_function = block[0].startswith(("def ", "@"))
+        gap = 2 if is_function or previous_is_function else 1
+        lines += [""] * (gap if lines else 0)
+        for line in block:
+            lines += fold(line)
+        previous_is_function = is_function
+    return "\n".join(lines) + "\n"

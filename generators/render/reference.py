@@ -1,0 +1,67 @@
+"""`reference`: the same meaning as `attention` with plain tensor operations."""
+
+from __future__ import annotations
+
+from generators.kernels.base import Inputs, KernelPlugin, Meaning
+from generators.render.attention import main_names, tangent_statement
+from generators.render.scene import Scene, indented
+from generators.render.surround import after, before
+
+MINUS_INFINITY = 'float("-inf")'
+
+
+def reference(
+    scene: Scene, plugin: KernelPlugin, inputs: Inputs, names: list[str]
+) -> list[list[str]]:
+    """The functions that make up `reference(*names)`."""
+    transform = scene.program.transform
+    outputs = plugin.outputs(scene)
+    lines = _softmax_attention(scene, plugin.meaning(scene, inputs), outputs)
+    signature = ", ".join(names)
+    main = ", ".join(main_names(names))
+    if transform == "vmap":
+        at = next((i for i, line in enumerate(lines) if ".shape[" not in line), 0)
+        lines.insert(at, "q = torch.stack((q, -q))")
+    if transform in ("grad", "jvp"):
+        lines[-1] = lines[-1].split(", scores.logsumexp")[0]
+        lines = [f"def plain({main}):", *indented(lines), "", *_derivative(transform, main)]
+    return [[f"def reference({signature}):", *indented(lines)]]
+
+
+def _derivative(transform: str, main: str) -> list[str]:
+    """Statements that differentiate `plain` as the transform does `attend`."""
+    if transform == "jvp":
+        return [*tangent_statement(main), f"return torch.func.jvp(plain, ({main}), tangents)"]
+    return [
+        f"{main} = (t.detach().requires_grad_() for t in ({main}))",
+        f"return torch.autograd.grad(plain({main}).square().sum(), ({main}))",
+    ]
+
+
+def _softmax_attention(scene: Scene, meaning: Meaning, outputs: tuple[str, ...]) -> list[str]:
+    """The body: softmax(scores) @ v, in the dtype of the arguments."""
+    stacked = scene.program.transform == "vmap"
+    lines = before(scene, plain=True, stacked=stacked)
+    if scene.group > 1:
+        repeated = f"t.repeat_interleave({scene.group}, dim=1) for t in (k, v)"
+        lines.append(f"k, v = ({repeated})")
+    scaled = f"{meaning.scale} * (q @ k.mT)" if meaning.scale else "q @ k.mT"
+    lines.append(f"scores = {scaled}")
+    lines += meaning.modify
+    if meaning.zero_dead_rows:
+        lines += [
+            f"dead = (scores == {MINUS_INFINITY}).all(dim=-1, keepdim=True)",
+            "probs = torch.softmax(scores.masked_fill(dead, 0), dim=-1).masked_fill(dead, 0)",
+        ]
+    heads, length = (-3, -2) if stacked else (1, 2)
+    product = "probs @ v" if meaning.zero_dead_rows else "torch.softmax(scores, dim=-1) @ v"
+    out = product
+    if meaning.finish != "{out}":
+        out = meaning.finish.format(out=f"({product})", heads=heads, length=length)
+    if scene.program.surround.projections:
+        out = after(scene, f"({product})", stacked)
+    lines.append(f"return {', '.join([out, *(_EXTRA[name] for name in outputs[1:])])}")
+    return scene.with_extents(lines)
+
+
+_EXTRA = {"lse": "scores.logsumexp(dim=-1)"}

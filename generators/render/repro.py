@@ -1,0 +1,74 @@
+"""The reproduction of a failure: the program's text, trimmed to what shows it."""
+
+from __future__ import annotations
+
+import re
+
+from generators.outcome import Failure
+from generators.program import Program
+from generators.render.checks import Check, check_for
+from generators.render.parts import DIRTY_MEMORY, Block, Parts, assemble, parts
+from generators.render.scene import indented
+
+
+def repro(program: Program, failure: Failure) -> str:
+    """A script that needs torch (and the kernel's package) alone, raises where `failure` shows and
+    exits 0 where it does not. Calls after the failing one are left out."""
+    p = parts(program)
+    check = check_for(p, failure)
+    blocks: list[Block] = [*([check.first] if check.first else [])]
+    if program.dirty_memory:
+        blocks.append(DIRTY_MEMORY)
+    blocks += [*p.mods, *p.cached_mods]
+    if not check.inputs_only:
+        blocks += [*p.rope, *p.attention] if _calls_attention(check) else p.rope
+        blocks += p.reference if check.reference else []
+        blocks += [p.run.function()] if check.run else []
+        blocks += check.functions
+        blocks += [p.compiled] if check.compiled else []
+    blocks += _calls(p, check, failure)
+    text = assemble(blocks, p.inputs.imports)
+    return f'"""{title(failure)}"""\n\n{text}'
+
+
+def _calls_attention(check: Check) -> bool:
+    used = "\n".join([*check.statements, *check.last])
+    return check.compiled or bool(re.search(r"\battention\b", used))
+
+
+def _calls(p: Parts, check: Check, failure: Failure) -> list[Block]:
+    """The inputs and the calls, at top level: straight for one call, a loop for several."""
+    if not p.program.calls:
+        return [p.input_statements, [*check.statements, *check.last]]
+    calls = p.calls
+    if failure.diffs:
+        calls = calls[: failure.diffs[0].call + 1]
+    loop = [
+        f"for B, Lq, Lkv in {calls}:",
+        *indented([*p.input_statements, *check.statements]),
+    ]
+    return [loop, check.last] if check.last else [loop]
+
+
+def title(failure: Failure) -> str:
+    """One line: kind, layer, and what is wrong."""
+    where = f" at {failure.layer.value}" if failure.layer is not None else ""
+    head = f"{failure.kind.value}{where}"
+    if failure.raised is not None:
+        # Folders are those of the run that failed: only a file's name means anything elsewhere.
+        message = re.sub(r"/(?:[^\s/]+/)+", "", failure.raised.message.strip().split("\n")[0])
+        detail = f"{failure.raised.type.rpartition('.')[2]}: {message}".rstrip(": ")
+    elif failure.diffs:
+        detail = _difference(failure)
+    else:
+        detail = failure.signal or f"in {failure.phase.value}"
+    line = f"{head}: {detail}"
+    line = line.replace("\\", "/").replace('"', "'")
+    return line if len(line) <= 92 else line[:90] + " …"
+
+
+def _difference(failure: Failure) -> str:
+    diff = failure.diffs[0]
+    if diff.error is not None and diff.budget is not None:
+        return f"{diff.output} is off by {diff.error:.3g}, rounding explains {diff.budget:.3g}"
+    return f"{diff.what} of {diff.output}: expected {diff.expected}, got {diff.actual}"

@@ -1,0 +1,151 @@
+"""`run`: one call, and the gradients of a training program, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from generators.program import Training
+from generators.render.scene import Scene, dtype_argument, indented
+
+
+@dataclass(frozen=True)
+class Run:
+    """What `run` is about: the arguments' names, those with a gradient, and the outputs' names."""
+
+    scene: Scene
+    names: list[str]
+    wrt: list[str]
+    outputs: tuple[str, ...]
+
+    def function(self) -> list[str]:
+        return ["def run(fn, args):", *indented(self.body("fn(*args)", unpack=True))]
+
+    def body(self, call: str, unpack: bool) -> list[str]:
+        """The statements, ending in `return {name: tensor}`; `unpack` takes the arguments that get
+        gradients out of `args` first."""
+        p = self.scene.program
+        if p.transform == "grad":
+            return [f"dq, dk, dv = {call}", 'return {"dq": dq, "dk": dk, "dv": dv}']
+        if p.transform == "jvp":
+            return [f"out, tangent = {call}", 'return {"out": out, "tangent": tangent}']
+        if p.training is None or not self.wrt:
+            return self.forward(call)
+        return self.backward(p.training, call, unpack)
+
+    def result_names(self) -> tuple[str, ...]:
+        """The keys of the dict that `run` returns."""
+        p = self.scene.program
+        if p.transform == "grad":
+            return ("dq", "dk", "dv")
+        if p.transform == "jvp":
+            return ("out", "tangent")
+        second = tuple(f"dd{n}" for n in self.wrt) if self.double else ()
+        return (*self.outputs, *(f"d{name}" for name in self.wrt), *second)
+
+    @property
+    def double(self) -> bool:
+        """Whether the gradients are differentiated again: that of v alone does not depend on v."""
+        training = self.scene.program.training
+        return training is not None and training.double and self.wrt not in ([], ["v"])
+
+    def forward(self, call: str) -> list[str]:
+        mode = self.scene.program.grad_mode
+        if self.outputs == ("out",):
+            lines = [f'return {{"out": {call}}}']
+        else:
+            lines = [f"{', '.join(self.outputs)} = {call}", f"return {_dict(_same(self.outputs))}"]
+        if mode == "default":
+            return lines
+        return [f"with torch.{mode}():", *indented(lines)]
+
+    def backward(self, training: Training, call: str, unpack: bool) -> list[str]:
+        if training.checkpoint == "reentrant":
+            return self.into_leaves(training, call, unpack)
+        outputs = ", ".join(self.outputs)
+        lines = [*self.unpacking(), f"{outputs} = {call}"] if unpack else [f"{outputs} = {call}"]
+        heads = [*self.output_gradients(training.grad_layout)]
+        what = [outputs if len(self.outputs) == 1 else f"({outputs})", _tuple(self.wrt)]
+        if training.grad_layout == "expanded":
+            what[0] = " + ".join(f"{name}.sum()" for name in self.outputs)
+        else:
+            gradients = [f"d{name}" for name in self.outputs]
+            what.append(gradients[0] if len(gradients) == 1 else f"({', '.join(gradients)})")
+        if self.may_be_unused:
+            what.append("materialize_grads=True")
+        names = [f"d{name}" for name in self.wrt]
+        lines += heads
+        targets = _unpacked(names)
+        if not self.double:
+            lines.append(f"{targets} = torch.autograd.grad({', '.join(what)})")
+        else:
+            lines.append(f"grads = torch.autograd.grad({', '.join(what)}, create_graph=True)")
+            lines.append(f"{targets} = grads")
+            second = [f"dd{name}" for name in self.wrt]
+            squares = "sum(grad.square().sum() for grad in grads)"
+            grad = f"torch.autograd.grad({squares}, {_tuple(self.wrt)}, materialize_grads=True)"
+            lines.append(f"{_unpacked(second)} = {grad}")
+        return [*lines, f"return {_dict(_same(self.result_names()))}"]
+
+    def into_leaves(self, training: Training, call: str, unpack: bool) -> list[str]:
+        """Gradients by `backward`, as reentrant checkpoints refuse `torch.autograd.grad`: into
+        fresh leaves, so that nothing adds up over runs."""
+        lines = []
+        if unpack:
+            names, leaves = ", ".join(self.names), ", ".join(self.wrt)
+            fresh = f"(t.detach().requires_grad_() for t in ({leaves}))"
+            if len(self.wrt) == 1:
+                fresh = f"{leaves}.detach().requires_grad_()"
+            lines = [f"{names} = args", f"{leaves} = {fresh}"]
+            call = f"fn({names})"
+        lines.append(f"{', '.join(self.outputs)} = {call}")
+        lines += self.output_gradients(training.grad_layout)
+        what = _tuple(list(self.outputs)) + ", " + _tuple([f"d{name}" for name in self.outputs])
+        if training.grad_layout == "expanded":
+            what = " + ".join(f"{name}.sum()" for name in self.outputs)
+        lines.append(f"torch.autograd.backward({what})")
+        entries = {n: n for n in self.outputs} | {f"d{n}": f"{n}.grad" for n in self.wrt}
+        return [*lines, f"return {_dict(entries)}"]
+
+    @property
+    def may_be_unused(self) -> bool:
+        """Whether some input may not reach the output, as with a score that is ignored."""
+        return self.scene.program.score_mod is not None
+
+    def unpacking(self) -> list[str]:
+        """Takes the arguments that get gradients out of `args`, if these are not all of them."""
+        last = max(self.names.index(name) for name in self.wrt)
+        targets = [name if name in self.wrt else "_" for name in self.names[: last + 1]]
+        rest = ", *_" if last + 1 < len(self.names) else "," if len(targets) == 1 else ""
+        return [f"{', '.join(targets)}{rest} = args"]
+
+    def output_gradients(self, layout: str) -> list[str]:
+        """Statements for `dout` (and `dlse`): random in the result's dtype, whatever that of `fn`,
+        so that every layer is given the same numbers."""
+        if layout == "expanded":
+            return []
+        kind = dtype_argument(self.scene.dtype)
+        lines = ["generator = torch.Generator().manual_seed(1)"]
+        for name in self.outputs:
+            dtype = kind if name == "out" else ""
+            swapped = layout == "transposed" and name == "out"
+            shape = f"{name}.transpose(1, 2).shape" if swapped else f"{name}.shape"
+            noise = f"torch.randn({shape}, generator=generator{dtype}).to({name}.dtype)"
+            lines.append(f"d{name} = {noise}{'.transpose(1, 2)' if swapped else ''}")
+        return lines
+
+
+def _dict(entries: Mapping[str, str]) -> str:
+    return "{" + ", ".join(f'"{name}": {text}' for name, text in entries.items()) + "}"
+
+
+def _same(names: tuple[str, ...]) -> dict[str, str]:
+    return {name: name for name in names}
+
+
+def _tuple(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"({', '.join(names)})"
+
+
+def _unpacked(names: list[str]) -> str:
+    return f"({names[0]},)" if len(names) == 1 else ", ".join(names)

@@ -1,0 +1,131 @@
+"""What every part of a rendering shares: the program, its extents as text, its names."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+from generators.program import Program
+from generators.render.captures import Captures, Extents
+from generators.render.sizes import Size
+
+RESERVED = (
+    "q", "k", "v", "x", "context", "wq", "wk", "wv", "wo", "cos", "sin", "mask", "attn_mask",
+    "block_mask", "mask_mod", "score_mod", "score", "b", "h", "q_idx", "kv_idx", "B", "Lq", "Lkv",
+    "scores", "probs", "out", "lse", "t",
+)  # fmt: skip
+NAMES = {"B": "q.shape[0]", "Lq": "q.shape[2]", "Lkv": "k.shape[2]"}
+PROJECTED_NAMES = {"B": "x.shape[0]", "Lq": "x.shape[1]", "Lkv": "context.shape[1]"}
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A program being rendered. Extents are integers, or the names B, Lq and Lkv where the program
+    makes several calls."""
+
+    program: Program
+
+    @property
+    def several(self) -> bool:
+        return bool(self.program.calls)
+
+    @property
+    def batch(self) -> Size:
+        return "B" if self.several else self.program.shape.batch
+
+    @property
+    def q_len(self) -> Size:
+        return "Lq" if self.several else self.program.shape.q_len
+
+    @property
+    def kv_len(self) -> Size:
+        return "Lkv" if self.several else self.program.shape.kv_len
+
+    @property
+    def q_heads(self) -> int:
+        return self.program.shape.q_heads
+
+    @property
+    def kv_heads(self) -> int:
+        return self.program.shape.kv_heads
+
+    @property
+    def group(self) -> int:
+        """Query heads to each key head."""
+        return self.q_heads // self.kv_heads
+
+    @property
+    def head_dim(self) -> int:
+        return self.program.shape.head_dim
+
+    @property
+    def v_head_dim(self) -> int:
+        return self.program.shape.v_head_dim or self.head_dim
+
+    @property
+    def extents(self) -> Extents:
+        return Extents(self.batch, self.q_heads, self.q_len, self.kv_len)
+
+    @property
+    def dtype(self) -> str:
+        """The dtype that the result has: autocast's, else q's."""
+        return self.program.autocast or self.program.q.dtype
+
+    @property
+    def lengths(self) -> list[tuple[int, int]]:
+        """Lq and Lkv of every call."""
+        shape = self.program.shape
+        return [(shape.q_len, shape.kv_len), *((c.q_len, c.kv_len) for c in self.program.calls)]
+
+    @property
+    def self_attention(self) -> bool:
+        """Whether every call has Lq == Lkv, so that one x gives q, k and v."""
+        return all(q_len == kv_len for q_len, kv_len in self.lengths)
+
+    @cached_property
+    def taken(self) -> set[str]:
+        """Names that no captured table may have; grows as tables are named."""
+        return set(RESERVED)
+
+    def captures(self, extents: Extents | None = None, dense: bool = False) -> Captures:
+        """A fresh collector; see `Captures`. There are no 0-d indices into nothing."""
+        chains = not dense and all(q_len and kv_len for q_len, kv_len in self.lengths)
+        return Captures(extents or self.extents, self.kv_len, chains, self.taken)
+
+    def scale_text(self, scale: float | None) -> str:
+        """The scale as a constant; 1/sqrt(D) where it is None."""
+        return repr(float(scale)) if scale is not None else inverse_root(self.head_dim)
+
+    def with_extents(self, lines: list[str]) -> list[str]:
+        """`lines` of a function of q, k, v (or x), after statements for the extents they name."""
+        text = "\n".join(lines)
+        names = dict(PROJECTED_NAMES if self.program.surround.projections else NAMES)
+        if self.program.surround.projections and self.self_attention:
+            names["Lkv"] = "x.shape[1]"
+        used = [name for name in names if re.search(rf"\b{name}\b", text)]
+        return [f"{name} = {names[name]}" for name in used] + lines
+
+
+def inverse_root(n: int) -> str:
+    """1/sqrt(n) as a Python constant expression."""
+    root = math.isqrt(n)
+    if root * root == n and (1.0 / root).hex().startswith("0x1.0000000000000p"):
+        return repr(1.0 / root)
+    return f"{n} ** -0.5"
+
+
+def root(n: int) -> str:
+    """sqrt(n) as a Python constant expression."""
+    exact = math.isqrt(n)
+    return repr(float(exact)) if exact * exact == n else f"{n} ** 0.5"
+
+
+def dtype_argument(dtype: str) -> str:
+    """`, dtype=…`, nothing for torch's default."""
+    return "" if dtype == "float32" else f", dtype=torch.{dtype}"
+
+
+def indented(lines: list[str], levels: int = 1) -> list[str]:
+    return ["    " * levels + line if line else line for line in lines]

@@ -1,0 +1,149 @@
+"""The statements that make q, k, v (or x, the context and the weights) with layout and values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from generators.program import Input, Layout
+from generators.render.scene import Scene, dtype_argument
+from generators.render.sizes import Size, commas, plus, times, tuple_of
+
+Shape = tuple[Size, ...]
+
+
+def storage(values: str, shape: Shape, dtype: str) -> str:
+    """A contiguous tensor of `shape` filled as `Input.values` says, as an expression.
+
+    `nan_at_masked` starts as standard normal."""
+    where, kind = commas(shape), dtype_argument(dtype)
+    match values:
+        case "zeros" | "ones":
+            return f"torch.{values}({where}{kind})"
+        case "one_hot":
+            cast = f".to(torch.{dtype})" if dtype != "float32" else ".float()"
+            return f"8 * (torch.rand({where}) < 0.1){cast}"
+        case "tiny" | "large" | "huge":
+            factor = {"tiny": "1e-4", "large": "8", "huge": "100"}[values]
+            return f"{factor} * torch.randn({where}{kind})"
+    return f"torch.randn({where}{kind})"
+
+
+def stored(layout: Layout, shape: Shape) -> Shape:
+    """The storage's extents, in the order in which they lie in memory."""
+    extents: list[Size] = []
+    for dim in layout.order:
+        extent = 1 if dim in layout.expand else times(shape[dim], layout.step[dim])
+        extents.append(plus(extent, layout.start[dim] + layout.pad[dim]))
+    return tuple(extents)
+
+
+def view(layout: Layout, shape: Shape) -> str:
+    """The methods that turn the storage into the tensor `[B, H, L, D]`, expansion left out."""
+    return permutation(layout.order) + _slices(layout, shape)
+
+
+def permutation(order: tuple[int, ...]) -> str:
+    """What brings storage dimensions in `order` back to 0, 1, 2, 3."""
+    moved = [dim for dim, stored_dim in enumerate(order) if dim != stored_dim]
+    if not moved:
+        return ""
+    if len(moved) == 2:
+        return f".transpose({moved[0]}, {moved[1]})"
+    return f".permute({', '.join(str(order.index(dim)) for dim in range(len(order)))})"
+
+
+def _slices(layout: Layout, shape: Shape) -> str:
+    parts = []
+    for dim, size in enumerate(shape):
+        start, step, pad = layout.start[dim], layout.step[dim], layout.pad[dim]
+        length = 1 if dim in layout.expand else times(size, step)
+        stop = str(plus(length, start)) if pad else ""
+        text = f"{start or ''}:{stop}" + (f":{step}" if step > 1 else "")
+        parts.append(text)
+    while parts and parts[-1] == ":":
+        parts.pop()
+    return f"[{', '.join(parts)}]" if parts else ""
+
+
+def expansion(layout: Layout, shape: Shape) -> str:
+    return f".expand({commas(shape)})" if layout.expand else ""
+
+
+def tensor(entry: Input, shape: Shape, views: str, extents: Shape) -> str:
+    """The whole expression: storage of `extents` seen through `views`."""
+    base = storage(entry.values, extents, entry.dtype)
+    return f"({base}){views}" if views and " " in base.split("(")[0] else base + views
+
+
+def attention_inputs(scene: Scene) -> list[str]:
+    """Statements for q, k and v, `requires_grad` set. A k that is to have NaN is not yet expanded:
+    `nan_statements` does that once the mask is there."""
+    p = scene.program
+    shapes: dict[str, Shape] = {
+        "q": (scene.batch, scene.q_heads, scene.q_len, scene.head_dim),
+        "k": (scene.batch, scene.kv_heads, scene.kv_len, scene.head_dim),
+        "v": (scene.batch, scene.kv_heads, scene.kv_len, scene.v_head_dim),
+    }
+    grads = set(p.training.wrt) if p.training else set()
+    lines: list[str] = []
+    packed = {"none": (), "kv": ("k", "v"), "qkv": ("q", "k", "v")}[p.packed]
+    for name, shape in shapes.items():
+        if name in packed:
+            continue
+        entry: Input = getattr(p, name)
+        lines.append(f"{name} = {_separate(entry, shape, name in grads)}")
+    if packed:
+        lines.append(f"{', '.join(packed)} = {_packed(scene, packed)}")
+        lines += [f"{name}.requires_grad_()" for name in packed if name in grads]
+    return lines
+
+
+def _separate(entry: Input, shape: Shape, grad: bool) -> str:
+    layout = entry.layout
+    views = view(layout, shape)
+    if entry.values != "nan_at_masked":
+        views += expansion(layout, shape)
+    text = tensor(entry, shape, views, stored(layout, shape))
+    if not grad:
+        return text
+    return f"({text}).requires_grad_()" if _is_product(text) else f"{text}.requires_grad_()"
+
+
+def _is_product(text: str) -> bool:
+    return text.startswith(("8 * ", "100 * ", "1e-4 * "))
+
+
+def _packed(scene: Scene, names: tuple[str, ...]) -> str:
+    """One buffer whose heads are those of q, k and v (or k and v) side by side."""
+    p = scene.program
+    entry: Any = p.q if "q" in names else p.k
+    order = p.q.layout.order
+    heads = [scene.q_heads if name == "q" else scene.kv_heads for name in names]
+    length = scene.kv_len
+    shape: Shape = (scene.batch, sum(heads), length, scene.head_dim)
+    whole = Layout(order=order)
+    text = tensor(entry, shape, view(whole, shape), stored(whole, shape))
+    if _is_product(text):
+        text = f"({text})"
+    if len(set(heads)) == 1:
+        return f"{text}.chunk({len(heads)}, dim=1)"
+    return f"{text}.split({tuple_of(tuple(heads))}, dim=1)"
+
+
+def nan_statements(scene: Scene, mask_rows: list[str]) -> list[str]:
+    """Statements that put NaN into k at keys that no query may see; `mask_rows` set `mask`, bool
+    and broadcastable to `[B, Hq, Lq, Lkv]`."""
+    p = scene.program
+    full = commas((scene.batch, scene.q_heads, scene.q_len, scene.kv_len))
+    lines = [*mask_rows, f"unseen = ~mask.expand({full}).any(dim=2)"]
+    if scene.group > 1:
+        groups = f"({scene.kv_heads}, {scene.group})"
+        lines.append(f"unseen = unseen.unflatten(1, {groups}).all(dim=2)")
+    shared = [dim for dim in p.k.layout.expand if dim < 3] if p.packed == "none" else []
+    for dim in shared:
+        lines.append(f"unseen = unseen.all(dim={dim}, keepdim=True)")
+    lines.append('k.masked_fill_(unseen[..., None], float("nan"))')
+    if p.k.layout.expand and p.packed == "none":
+        shape = (scene.batch, scene.kv_heads, scene.kv_len, scene.head_dim)
+        lines.append(f"k = k{expansion(p.k.layout, shape)}")
+    return lines

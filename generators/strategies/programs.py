@@ -1,0 +1,213 @@
+"""Whole programs, put together so that every choice fits those before it."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn, SearchStrategy
+
+from generators.kernels.specs import Flex, Handwritten, Kernel
+from generators.masks import Causal, Mask
+from generators.program import Input, Layout, Program, Shape, Surround, Training
+from generators.scores import ScoreMod
+from generators.strategies.draws import Draw, allowed, one_in, weighted
+from generators.strategies.expressions import Expressions
+from generators.strategies.inputs import BSHD, Inputs, layouts
+from generators.strategies.kernels import Kernels, Setting
+from generators.strategies.masks import Masks
+from generators.strategies.running import Running
+from generators.strategies.scores import Scores
+from generators.strategies.shapes import Shapes
+from generators.swarm import EVERYTHING, PROFILES, Swarm
+
+REFUSALS: dict[str, tuple[str, ...]] = {
+    "sdpa": ("backend", "backend", "mixed", "double", "forward_ad"),
+    "flex": ("training", "mixed", "double_precision", "lse", "transform"),
+    "handwritten": ("mixed",),
+}
+"""What torch refuses by design, by kernel; generated for a percent of the programs."""
+
+
+class Programs:
+    """Programs with the features of a swarm."""
+
+    def __init__(self, swarm: Swarm) -> None:
+        profile = PROFILES[swarm.profile]
+        self.has = swarm.has
+        enabled = [kernel for kernel, _ in profile.kernels if swarm.has(f"kernel.{kernel}")]
+        kernels = [(weight, kernel) for kernel, weight in profile.kernels]
+        self.kernel = weighted(*(allowed(kernels, enabled) or kernels))
+        self.backend = weighted(*((weight, backend) for backend, weight in profile.backends))
+        self.refusals = one_in(40) if swarm.has("refused") else st.just(False)
+        self.refusal = {kernel: st.sampled_from(kinds) for kernel, kinds in REFUSALS.items()}
+        self.shapes = Shapes(swarm)
+        self.inputs = Inputs(swarm)
+        self.masks = Masks(swarm, Expressions(swarm))
+        self.scores = Scores(swarm, self.masks)
+        self.kernels = Kernels(swarm)
+        self.running = Running(swarm, self.shapes)
+        causal = ((2, "causal"),) if swarm.has("mask.causal") else ()
+        self.has_mask = {
+            "sdpa": weighted((4, "none"), *causal, (5, "tree")),
+            "flex": weighted((1, "none"), (4, "tree")),
+            "handwritten": weighted((1, "none"), (1, "tree")),
+        }
+        self.has_score = weighted((4, False), (5, True))
+        self.nan_at_masked = one_in(12) if swarm.has("input.values") else st.just(False)
+        self.transform = {
+            "sdpa": weighted((2, "vmap"), (2, "grad")),
+            "flex": weighted((1, "vmap"), (1, "grad"), (1, "jvp")),
+            "handwritten": weighted((2, "vmap"), (2, "grad"), (1, "jvp")),
+        }
+
+    def draw(self, draw: Draw) -> Program:
+        kind = draw(self.kernel)
+        backend = draw(self.backend)
+        refusal = draw(self.refusal[kind]) if draw(self.refusals) else None
+        shape = self.shapes.draw(draw)
+        training, transform = self._derivatives(draw, kind, backend, refusal)
+        mask = self._mask(draw, kind, shape)
+        score_mod: ScoreMod | None = None
+        if kind == "flex" and draw(self.has_score):
+            score_mod = self.scores.draw(draw, shape, learnable=training is not None)
+        setting = Setting(
+            shape=shape,
+            mask=mask,
+            backend=backend,
+            training=training is not None,
+            refused=refusal in ("backend", "lse"),
+        )
+        kernel: Kernel = getattr(self.kernels, kind)(draw, setting)
+        autocast = draw(self.running.autocast)
+        dtypes = self._dtypes(draw, kind, backend, refusal, autocast)
+        placed = self._placed(draw, shape, dtypes)
+        surround = self.running.draw_surround(
+            draw, shape, alone=placed.pop("alone") or transform != "none"
+        )
+        packed = placed.pop("packed")
+        names = self._values(draw, dtypes, packed, kernel, mask, training, transform, surround)
+        q, k, v = (
+            Input(dtype=dtype, layout=layout, values=name)
+            for dtype, layout, name in zip(dtypes, placed["layouts"], names, strict=True)
+        )
+        compiled = self.running.compile(draw, backend)
+        static = compiled is not None and compiled.dynamic is False
+        calls = self.running.further_calls(draw, shape, packed == "qkv", static)
+        if isinstance(kernel, Handwritten) and kernel.softmax == "exp_sum":
+            calls = tuple(call for call in calls if call.kv_len)
+        forward = training is None and transform in ("none", "vmap")
+        return Program(
+            kernel=kernel,
+            shape=shape,
+            q=q,
+            k=k,
+            v=v,
+            packed=packed,
+            mask=mask,
+            score_mod=score_mod,
+            surround=surround,
+            compile=compiled,
+            calls=calls,
+            training=training,
+            transform=transform,
+            grad_mode=draw(self.running.grad_mode) if forward else "default",
+            autocast=autocast,
+            dirty_memory=draw(self.running.dirty),
+        )
+
+    def _mask(self, draw: Draw, kind: str, shape: Shape) -> Mask | None:
+        """No mask, the plain causal one (SDPA has an argument for it), or any."""
+        which = draw(self.has_mask[kind])
+        if which == "none":
+            return None
+        return Causal() if which == "causal" else self.masks.draw(draw, shape)
+
+    def _derivatives(
+        self, draw: Draw, kind: str, backend: str, refusal: str | None
+    ) -> tuple[Training | None, Any]:
+        """Training or a transform, where torch has one for that kernel on a CPU."""
+        if refusal == "forward_ad":
+            return None, "jvp"
+        running = self.running
+        chance = running.transforms if backend == "none" else running.transforms_compiled
+        if refusal == "transform" or (kind != "flex" and draw(chance)):
+            return None, draw(self.transform[kind])
+        trains = refusal in ("training", "double") or (kind != "flex" and draw(self.running.trains))
+        if not trains:
+            return None, "none"
+        can_double = kind == "handwritten" and backend in ("none", "eager")
+        training = self.running.training(draw, can_double)
+        if refusal == "double" and training.checkpoint == "none":
+            training = Training(wrt=training.wrt, grad_layout=training.grad_layout, double=True)
+        return training, "none"
+
+    def _dtypes(
+        self, draw: Draw, kind: str, backend: str, refusal: str | None, autocast: str | None
+    ) -> tuple[Any, Any, Any]:
+        """One dtype for all; mixed only where autocast makes them one, or to be refused."""
+        inputs = self.inputs
+        if refusal == "double_precision":
+            return ("float64", "float64", "float64")
+        if refusal == "mixed" or (autocast is not None and draw(one_in(3))):
+            return draw(inputs.mixed)
+        if autocast is not None or (kind == "flex" and backend == "inductor"):
+            return draw(inputs.dtypes)
+        return draw(inputs.dtypes_and_double)
+
+    def _placed(self, draw: Draw, shape: Shape, dtypes: tuple[Any, Any, Any]) -> dict[str, Any]:
+        """Layouts of q, k, v, and which are packed. `alone`: they differ, or do not lie plainly, so
+        that projections cannot make them."""
+        placing = draw(self.inputs.placing)
+        alike = len(set(dtypes)) == 1
+        plain = Layout()
+        packable = shape.v_head_dim in (None, shape.head_dim) and dtypes[1] == dtypes[2]
+        if placing == "qkv" and packable and alike and shape.q_len == shape.kv_len:
+            order = draw(self.inputs.q_order)
+            return {"packed": "qkv", "layouts": (order, plain, plain), "alone": True}
+        if placing in ("kv", "qkv") and packable:
+            return {"packed": "kv", "layouts": (draw(layouts()), plain, plain), "alone": True}
+        if placing == "all_bshd":
+            return {"packed": "none", "layouts": (BSHD,) * 3, "alone": True}
+        if placing == "each":
+            each = tuple(draw(layouts()) for _ in range(3))
+            return {"packed": "none", "layouts": each, "alone": True}
+        return {"packed": "none", "layouts": (plain,) * 3, "alone": not alike}
+
+    def _values(
+        self,
+        draw: Draw,
+        dtypes: tuple[Any, Any, Any],
+        packed: str,
+        kernel: Kernel,
+        mask: Mask | None,
+        training: Training | None,
+        transform: str,
+        surround: Surround,
+    ) -> tuple[Any, Any, Any]:
+        half = "float16" in dtypes
+        q, k, v = self.inputs.draw_values(draw, half)
+        if packed == "qkv" or surround.projections:
+            return q, q, q
+        if packed == "kv":
+            return q, v, v
+        selects = isinstance(kernel, Flex) or (
+            isinstance(kernel, Handwritten) and kernel.masking != "add"
+        )
+        forward = training is None and transform == "none"
+        if mask is not None and selects and forward and draw(self.nan_at_masked):
+            k = "nan_at_masked"
+        return q, k, v
+
+
+@st.composite
+def _programs(draw: DrawFn, parts: Programs) -> Program:
+    return parts.draw(draw)
+
+
+@lru_cache(maxsize=64)
+def programs(swarm: Swarm = EVERYTHING) -> SearchStrategy[Program]:
+    """Valid attention programs with the features of `swarm`, all of them by default. Their seed is
+    0; set it with `dataclasses.replace` for other values."""
+    return _programs(Programs(swarm))

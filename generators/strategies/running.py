@@ -1,0 +1,165 @@
+"""How a program is run: compiled, called, trained, transformed, surrounded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import strategies as st
+
+from generators.program import Call, Compile, Shape, Surround, Training
+from generators.strategies.draws import Draw, one_in, weighted
+from generators.strategies.shapes import Shapes, affordable
+from generators.swarm import Swarm
+
+MODES = (
+    (2, "default"), (3, "reduce-overhead"), (1, "max-autotune-no-cudagraphs"), (1, "max-autotune"),
+)  # fmt: skip
+OPTIONS: tuple[dict[str, bool | int | str], ...] = (
+    {"epilogue_fusion": False}, {"shape_padding": True}, {"pattern_matcher": False},
+    {"memory_planning": True}, {"inplace_buffers": False}, {"allow_buffer_reuse": False},
+    {"comprehensive_padding": False}, {"layout_optimization": False}, {"permute_fusion": True},
+    {"joint_graph_constant_folding": False}, {"split_reductions": False}, {"freezing": True},
+    {"reorder_for_peak_memory": False}, {"emulate_precision_casts": True}, {"cpp_wrapper": True},
+    {"loop_ordering_after_fusion": False}, {"max_fusion_size": 2}, {"realize_reads_threshold": 1},
+    {"force_shape_pad": True}, {"keep_output_stride": False}, {"graph_partition": False},
+    {"cpp.simdlen": 0}, {"cpp.min_chunk_size": 1}, {"cpp.max_horizontal_fusion_size": 1},
+    {"cpp.enable_loop_tail_vec": False}, {"cpp.enable_tiling_heuristics": False},
+    {"cpp.use_decompose_tanh": True}, {"size_asserts": True, "aggressive_fusion": True},
+    {"max_autotune": True, "max_autotune_gemm_backends": "ATEN,CPP"}, {"b2b_gemm_pass": True},
+    {"decompose_mem_bound_mm": True}, {"combo_kernels": True}, {"nan_asserts": False},
+)  # fmt: skip
+WRT = (
+    ("q",), ("k",), ("v",), ("q", "k"), ("k", "v"), ("q", "v"),
+)  # fmt: skip
+MAX_PROJECTED = 512
+"""Widest model dimension Hq * D that is projected: weights are its square."""
+
+
+class Running:
+    """Ways to run with the features of a swarm."""
+
+    def __init__(self, swarm: Swarm, shapes: Shapes) -> None:
+        self.has = has = swarm.has
+        self.shapes = shapes
+        dynamic: Any = ((4, True), (2, False)) if has("compile.dynamic") else ()
+        self.dynamic = weighted((10, None), *dynamic)
+        tuning: Any = ((1, "mode"),) if has("compile.mode") else ()
+        tuning += ((2, "options"),) if has("compile.options") else ()
+        self.tuning = weighted((9, "plain"), *tuning)
+        self.mode = weighted(*MODES)
+        self.options = st.sampled_from(OPTIONS)
+        self.breaks = one_in(15) if has("compile.breaks") else st.just(False)
+        others: Any = ((3, "same"),) if has("calls.same") else ()
+        others += ((4, "other"),) if has("calls.other") else ()
+        others += ((1, "many"),) if has("calls.many") else ()
+        self.calls = weighted((24, "one"), *others)
+        self.few = weighted((4, 1), (2, 2), (1, 3))
+        self.many = weighted((2, 5), (2, 8), (1, 10), (1, 12))
+        self.flag = st.booleans()
+        self.reuse = one_in(3)
+        self._training_choices()
+        forms: Any = ((3, "projections"),) if has("surround.projections") else ()
+        forms += ((2, "rope"),) if has("surround.rope") else ()
+        forms += ((1, "qk_norm"),) if has("surround.qk_norm") else ()
+        self.surround = weighted((24, "none"), *forms)
+        self.autocast = weighted(
+            (14, None), *(((1, "bfloat16"), (1, "float16")) if has("autocast") else ())
+        )
+        self.grad_mode = weighted(
+            (10, "default"), *(((1, "no_grad"), (1, "inference_mode")) if has("grad_mode") else ())
+        )
+        self.dirty = one_in(5) if has("dirty_memory") else st.just(False)
+
+    def compile(self, draw: Draw, backend: Any) -> Compile | None:
+        if backend == "none":
+            return None
+        tuning = draw(self.tuning) if backend == "inductor" else "plain"
+        return Compile(
+            backend=backend,
+            mode=draw(self.mode) if tuning == "mode" else None,
+            dynamic=draw(self.dynamic),
+            fullgraph=not draw(self.breaks),
+            options=dict(draw(self.options)) if tuning == "options" else {},
+        )
+
+    def further_calls(
+        self, draw: Draw, shape: Shape, square: bool, static: bool
+    ) -> tuple[Call, ...]:
+        """Calls after the first: of the same shape, of others, or many short ones. `square`:
+        Lq == Lkv in each. `static`: each shape is compiled anew, so that many would be refused."""
+        kind = draw(self.calls)
+        if kind == "one":
+            return ()
+        if kind == "same":
+            call = Call(
+                batch=shape.batch,
+                q_len=shape.q_len,
+                kv_len=shape.kv_len,
+                fresh_mods=not draw(self.reuse),
+            )
+            return (call,) * draw(self.few)
+        if kind == "many":
+            return self._many(draw, shape, square, static)
+        return tuple(self._other(draw, shape, square) for _ in range(draw(self.few)))
+
+    def _other(self, draw: Draw, shape: Shape, square: bool) -> Call:
+        q_len, kv_len = self.shapes.lengths(draw)
+        batch = draw(self.shapes.batch) if draw(self.flag) else shape.batch
+        wanted = replace(shape, batch=batch, q_len=kv_len if square else q_len, kv_len=kv_len)
+        fits = affordable(wanted)
+        same = fits.q_heads == shape.q_heads and fits.head_dim == shape.head_dim
+        return Call(
+            batch=fits.batch if same else 1,
+            q_len=fits.q_len if same else 1,
+            kv_len=1 if square and not same else fits.kv_len,
+            fresh_mods=not draw(self.reuse),
+        )
+
+    def _many(self, draw: Draw, shape: Shape, square: bool, static: bool) -> tuple[Call, ...]:
+        same, fresh = draw(self.flag) or static, not draw(self.reuse)
+        q_len, kv_len = self.shapes.short_lengths(draw, square)
+        calls = []
+        for _ in range(draw(self.many)):
+            if not same:
+                q_len, kv_len = self.shapes.short_lengths(draw, square)
+            calls.append(Call(batch=shape.batch, q_len=q_len, kv_len=kv_len, fresh_mods=fresh))
+        return tuple(calls)
+
+    def _training_choices(self) -> None:
+        has = self.has
+        self.trains = weighted((1, False), *(((2, True),) if has("training") else ()))
+        self.transforms = one_in(12) if has("transform") else st.just(False)
+        self.transforms_compiled = one_in(40) if has("transform") else st.just(False)
+        subsets: Any = tuple((1, wrt) for wrt in WRT) if has("training.subset") else ()
+        self.wrt = weighted((8, ("q", "k", "v")), *subsets)
+        laid: Any = ((2, "transposed"), (2, "expanded")) if has("training.grad_layout") else ()
+        self.grad_layout = weighted((4, "contiguous"), *laid)
+        kept: Any = ((2, "full"), (2, "selective")) if has("training.checkpoint") else ()
+        self.checkpoint = weighted((12, "none"), *kept)
+        self.reentrant = one_in(8)
+        self.double = one_in(6) if has("training.double") else st.just(False)
+
+    def training(self, draw: Draw, can_double: bool) -> Training:
+        """`can_double`: torch has second derivatives for the program, as far as is known."""
+        checkpoint = draw(self.checkpoint)
+        double = can_double and checkpoint == "none" and draw(self.double)
+        if checkpoint == "full" and draw(self.reentrant):
+            checkpoint = "reentrant"
+        return Training(
+            wrt=draw(self.wrt),
+            grad_layout=draw(self.grad_layout),
+            checkpoint=checkpoint,
+            double=double,
+        )
+
+    def draw_surround(self, draw: Draw, shape: Shape, alone: bool) -> Surround:
+        """`alone`: q, k and v are inputs of their own, hence not projected."""
+        form = draw(self.surround)
+        even = shape.head_dim % 2 == 0
+        if form == "projections" and not alone and shape.q_heads * shape.head_dim <= MAX_PROJECTED:
+            rope = even and self.has("surround.rope") and draw(self.flag)
+            norm = self.has("surround.qk_norm") and draw(self.flag)
+            return Surround(projections=True, rope=rope, qk_norm=norm)
+        norm = self.has("surround.qk_norm") and form != "none" and draw(self.flag)
+        return Surround(rope=form == "rope" and even, qk_norm=form == "qk_norm" or norm)

@@ -1,0 +1,131 @@
+"""Shapes: batch, heads, lengths at the boundaries, head dimensions; kept small enough to run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn, SearchStrategy
+
+from generators.program import Shape
+from generators.strategies.draws import Draw, weighted
+from generators.swarm import EVERYTHING, Swarm
+
+MAX_COST = 40_000_000
+"""Multiply-adds of one attention call: B * Hq * Lq * Lkv * (D + Dv). About a second, all runs
+together, on one core."""
+
+ROUND = (16, 32, 64, 128, 256)
+BOUNDARIES = (
+    1, 2, 3, 7, 8, 9, 15, 17, 24, 31, 33, 48, 63, 65, 96, 100, 120, 127, 129, 130, 136, 144, 160,
+    191, 192, 193, 200, 255, 257,
+)  # fmt: skip
+TINY = (1, 2, 3, 5, 8, 15)
+LONG = (320, 384, 500, 511, 512, 513, 576, 640, 767, 768, 800, 1000, 1023, 1024, 1025, 1100)
+SHORT = (16, 1, 2, 5, 8, 17, 24, 32, 33, 48, 64)
+
+BATCHES = ((8, 1), (7, 2), (2, 3), (1, 4), (1, 5))
+HEADS = ((4, (1, 1)), (6, (2, 2)), (3, (4, 4)), (1, (3, 3)), (1, (5, 5)), (1, (8, 8)))
+GROUPS = (
+    (3, (2, 1)), (4, (4, 2)), (2, (4, 1)), (3, (6, 2)), (2, (3, 1)), (1, (9, 3)), (1, (12, 2)),
+    (2, (8, 2)), (1, (10, 2)), (1, (6, 3)), (1, (5, 1)),
+)  # fmt: skip
+HEAD_DIMS = ((6, 16), (5, 64), (5, 32), (3, 8), (2, 128), (1, 4), (1, 2), (1, 1), (1, 256))
+ODD_HEAD_DIMS = (
+    (2, 24), (2, 48), (2, 96), (2, 80), (1, 3), (1, 5), (1, 7), (1, 12), (1, 17), (1, 20), (1, 33),
+    (1, 40), (1, 72), (1, 100), (1, 112), (1, 160), (1, 192),
+)  # fmt: skip
+
+
+class Shapes:
+    """Shapes with the features of a swarm."""
+
+    def __init__(self, swarm: Swarm) -> None:
+        has = swarm.has
+        self.batch = weighted(*BATCHES)
+        self.heads = weighted(*HEADS, *(GROUPS if has("shape.gqa") else ()))
+        self.head_dim = weighted(*HEAD_DIMS, *(ODD_HEAD_DIMS if has("shape.odd_head_dim") else ()))
+        dims = [8, 16, 32, 64, 128, 1, 24, 40, 5] if has("shape.v_head_dim") else []
+        self.v_head_dim = weighted((5 * len(dims) + 1, None), *((1, dim) for dim in dims))
+        lengths = list(ROUND) * 8
+        if has("shape.ragged"):
+            lengths += list(BOUNDARIES) * 3 + list(TINY) * 3 + list(range(1, 301))
+        if has("shape.empty"):
+            lengths += [0] * max(1, len(lengths) // 40)
+        if has("shape.long"):
+            lengths += list(LONG) * max(1, len(lengths) // 250)
+        self.length = st.sampled_from(lengths)
+        cross = ((3, "other"), (2, "decode"), (1, "near")) if has("shape.cross") else ()
+        self.relation = weighted((5, "same"), *cross)
+        self.step = st.sampled_from((1, -1, 2, 16, -16, 100))
+        self.short = st.sampled_from(SHORT)
+
+    def draw(self, draw: Draw) -> Shape:
+        q_heads, kv_heads = draw(self.heads)
+        q_len, kv_len = self.lengths(draw)
+        shape = Shape(
+            batch=draw(self.batch),
+            q_heads=q_heads,
+            kv_heads=kv_heads,
+            q_len=q_len,
+            kv_len=kv_len,
+            head_dim=draw(self.head_dim),
+            v_head_dim=draw(self.v_head_dim),
+        )
+        return affordable(shape)
+
+    def lengths(self, draw: Draw) -> tuple[int, int]:
+        """Lq and Lkv: alike, unlike, one query, or nearly alike."""
+        relation = draw(self.relation)
+        kv_len = draw(self.length)
+        if relation == "same":
+            return kv_len, kv_len
+        if relation == "decode":
+            return 1, kv_len
+        if relation == "near":
+            return max(1, kv_len + draw(self.step)), kv_len
+        return draw(self.length), kv_len
+
+    def short_lengths(self, draw: Draw, same: bool) -> tuple[int, int]:
+        """Lengths for one of many calls, Lq == Lkv when `same`."""
+        kv_len = draw(self.short)
+        return (kv_len if same else draw(self.short)), kv_len
+
+
+def cost(shape: Shape) -> int:
+    """Multiply-adds of one attention call of that shape."""
+    dims = shape.head_dim + (shape.v_head_dim or shape.head_dim)
+    return shape.batch * shape.q_heads * shape.q_len * shape.kv_len * dims
+
+
+def affordable(shape: Shape) -> Shape:
+    """`shape`, made smaller until it costs at most `MAX_COST`: batch, then heads (their ratio
+    kept), then head_dim to 16, then that ratio; only then q_len."""
+    while cost(shape) > MAX_COST:
+        if shape.batch > 1:
+            shape = replace(shape, batch=shape.batch // 2)
+        elif shape.kv_heads > 1:
+            shape = replace(shape, q_heads=shape.q_heads // shape.kv_heads, kv_heads=1)
+        elif shape.head_dim > 16 or (shape.v_head_dim or 0) > 16:
+            shape = replace(
+                shape, head_dim=min(shape.head_dim, 16), v_head_dim=_at_most_16(shape.v_head_dim)
+            )
+        elif shape.q_heads > 1:
+            shape = replace(shape, q_heads=1)
+        else:
+            shape = replace(shape, q_len=-(-shape.q_len // 2))
+    return shape
+
+
+def _at_most_16(dim: int | None) -> int | None:
+    return dim if dim is None else min(dim, 16)
+
+
+@st.composite
+def _shapes(draw: DrawFn, parts: Shapes) -> Shape:
+    return parts.draw(draw)
+
+
+def shapes(swarm: Swarm = EVERYTHING) -> SearchStrategy[Shape]:
+    """Shapes of attention, boundaries of lengths overweighted, each within `MAX_COST`."""
+    return _shapes(Shapes(swarm))

@@ -1,0 +1,119 @@
+"""Swarms: which features the programs of one shard may have, and how its profile weighs them.
+
+A program with every feature at once stops at the first failure, which hides the others. A swarm
+enables a random subset (swarm testing: Groce et al., ISSTA 2012), so that shards differ in what
+they combine, and every pair of features meets without the others often enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import get_args
+
+from generators.masks import Mask
+from generators.scores import ScoreMod
+from generators.seeds import derive
+
+
+def _kinds(union: object) -> tuple[str, ...]:
+    return tuple(node.kind for node in get_args(get_args(union)[0]))
+
+
+MASKS = tuple(f"mask.{kind}" for kind in _kinds(Mask))
+SCORES = tuple(f"score.{kind}" for kind in _kinds(ScoreMod) if kind != "score")
+KERNELS = ("kernel.sdpa", "kernel.flex", "kernel.handwritten")
+OTHERS = (
+    "shape.gqa", "shape.ragged", "shape.cross", "shape.empty", "shape.long", "shape.odd_head_dim",
+    "shape.v_head_dim", "input.layout", "input.packed", "input.low_precision", "input.float64",
+    "input.values", "table.unit", "table.chained", "table.dtype", "table.scalar",
+    "sdpa.backend", "sdpa.mask_gradient", "any.scale", "flex.block_size", "flex.adjusted",
+    "flex.spare_batch", "flex.inside", "flex.compiled_mask", "flex.options", "flex.lse",
+    "surround.projections", "surround.rope", "surround.qk_norm", "compile.dynamic", "compile.mode",
+    "compile.options", "compile.breaks", "calls.same", "calls.other", "calls.many", "training",
+    "training.subset", "training.grad_layout", "training.checkpoint", "training.double",
+    "transform", "grad_mode", "autocast", "dirty_memory", "refused",
+)  # fmt: skip
+"""`refused` are programs that torch refuses by design, a percent or so: the refusals are kept an
+eye on too."""
+
+FEATURES = (*KERNELS, *MASKS, *SCORES, *OTHERS)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a shard is about: relative weights of the kernels and of the compile back-ends ("none"
+    is eager), each a tuple of pairs."""
+
+    kernels: tuple[tuple[str, int], ...]
+    backends: tuple[tuple[str, int], ...]
+
+
+PROFILES: dict[str, Profile] = {
+    "mixed": Profile(
+        (("sdpa", 4), ("flex", 4), ("handwritten", 3)),
+        (("none", 2), ("inductor", 7), ("aot_eager", 2), ("eager", 1)),
+    ),
+    "eager": Profile(
+        (("sdpa", 7), ("flex", 2), ("handwritten", 1)),
+        (("none", 4), ("aot_eager", 5), ("eager", 1)),
+    ),
+    "inductor-sdpa": Profile((("sdpa", 1),), (("inductor", 1),)),
+    "inductor-handwritten": Profile((("handwritten", 1),), (("inductor", 1),)),
+    "inductor-flex": Profile((("flex", 1),), (("inductor", 1),)),
+}
+
+
+@dataclass(frozen=True)
+class Swarm:
+    """The features that may appear, in the order of `FEATURES`, and the name of a profile."""
+
+    profile: str = "mixed"
+    features: tuple[str, ...] = FEATURES
+
+    def __post_init__(self) -> None:
+        if self.profile not in PROFILES:
+            raise ValueError(f"profile: expected one of {', '.join(PROFILES)}, got {self.profile}")
+        for name in self.features:
+            if name not in FEATURES:
+                raise ValueError(f"features: {name} is no feature")
+
+    def has(self, name: str) -> bool:
+        return name in self.features
+
+
+EVERYTHING = Swarm()
+
+
+def swarm_for(seed: int, index: int, profile: str = "mixed") -> Swarm:
+    """The swarm of shard `index`, a pure function of its arguments: everything for one shard in
+    eight, otherwise each feature with probability 1/2 (of the kernels, at least one that the
+    profile has)."""
+    random = Random(derive(seed, "swarm", index))
+    if random.random() < 1 / 8:
+        return Swarm(profile)
+    chosen = [name for name in FEATURES if random.random() < 1 / 2]
+    wanted = [f"kernel.{kernel}" for kernel, _ in PROFILES[profile].kernels]
+    if not any(name in chosen for name in wanted):
+        chosen += wanted
+    return Swarm(profile, tuple(name for name in FEATURES if name in chosen))
+
+
+def profile_for(seed: int, index: int, profiles: Mapping[str, float]) -> str:
+    """The profile of shard `index`, drawn with the given relative weights, which may be in any
+    order. Raises ValueError for a profile that is not in `PROFILES` or weights that add to 0."""
+    for name, weight in profiles.items():
+        if name not in PROFILES:
+            raise ValueError(f"profiles: expected some of {', '.join(PROFILES)}, got {name}")
+        if not 0 <= weight < float("inf"):
+            raise ValueError(f"profiles.{name}: expected a weight of at least 0, got {weight}")
+    named = sorted((name, weight) for name, weight in profiles.items() if weight > 0)
+    if not named:
+        raise ValueError("profiles: expected at least one weight above 0")
+    point = Random(derive(seed, "profile", index)).random() * sum(weight for _, weight in named)
+    for name, weight in named:
+        point -= weight
+        if point < 0:
+            return name
+    return named[-1][0]

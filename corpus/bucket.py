@@ -1,0 +1,265 @@
+"""Buckets: failures taken to have one cause.
+
+Equal strong keys with a stack in them are one cause. A key without a stack (wrong numbers, say)
+is shared by many causes, so there a bucket also has a *trigger*, the features of its minimized
+program: a failure belongs to it when the trigger is part of the failing program's features, that
+is, when the program has everything that is known to be enough.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from corpus.signature import Signature, output_class
+from generators.outcome import Failure
+
+NUMBERS = ("dq", "dk", "dv")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bucket:
+    """One cause. `id` is the same whenever and wherever the same cause is found first by the same
+    program; `slug` is for folder names. `outputs` are the outputs that were wrong in any of its
+    failures. `known_issue` is the id of the record that labels it.
+
+    `trigger` is what all minimized programs of the bucket have, `sorts` the sorts of things that
+    the first of them has (see `coarse`): once a second has shown that another mask does as well, a
+    program needs some mask, not that one.
+    """
+
+    id: str
+    slug: str
+    strong: str
+    title: str
+    kind: str
+    layer: str | None
+    trigger: frozenset[str] = frozenset()
+    sorts: frozenset[str] = frozenset()
+    needs_trigger: bool = False
+    outputs: frozenset[str] = frozenset()
+    aliases: tuple[str, ...] = ()
+    known_issue: str | None = None
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def folder(self) -> str:
+        """The bucket's folder in a corpus, "<id>-<slug>"."""
+        return f"{self.id}-{self.slug}"
+
+
+def new_bucket(
+    signature: Signature,
+    failure: Failure,
+    features: frozenset[str],
+    *,
+    known_issue: str | None = None,
+    outputs: Iterable[str] = (),
+) -> Bucket:
+    """The bucket of a minimized failure. `features` are its minimized program's; `outputs` those
+    wrong in the failure before it was minimized, besides those wrong in `failure` itself."""
+    trigger = frozenset(features) if signature.needs_trigger else frozenset()
+    return Bucket(
+        id=_digest(signature.strong, *sorted(trigger)),
+        slug=_slug(failure.kind.value, signature.title),
+        strong=signature.strong,
+        title=signature.title,
+        kind=failure.kind.value,
+        layer=failure.layer.value if failure.layer else None,
+        trigger=frozenset(features),
+        sorts=coarse(features),
+        needs_trigger=signature.needs_trigger,
+        outputs=wrong_outputs(failure) | frozenset(outputs),
+        aliases=signature.aliases,
+        known_issue=known_issue,
+    )
+
+
+def assign(
+    signature: Signature,
+    failure: Failure,
+    features: frozenset[str],
+    buckets: Iterable[Bucket],
+) -> Bucket | None:
+    """The bucket that `failure` belongs to, of those in `buckets`; None for a cause not seen yet.
+
+    Where several would do, the one with the largest trigger: it says most about why.
+    """
+    candidates = [
+        bucket
+        for bucket in buckets
+        if bucket.strong == signature.strong
+        and (not signature.needs_trigger or _explains(bucket, failure, features))
+    ]
+    return max(candidates, key=lambda bucket: (len(bucket.trigger), bucket.id), default=None)
+
+
+def merge_kin(
+    signature: Signature,
+    failure: Failure,
+    features: frozenset[str],
+    buckets: Iterable[Bucket],
+) -> Bucket | None:
+    """The bucket of a failure that has been minimized, `features` being its minimized program's.
+
+    As `assign`; besides, two minimized programs of one key that differ only in the example they
+    settled on (which mask, which odd length, which of q and k) are one cause: neither can be made
+    simpler, and both need the same sorts of things.
+    """
+    buckets = list(buckets)
+    found = assign(signature, failure, features, buckets)
+    if found is not None or not signature.needs_trigger:
+        return found
+    for bucket in sorted(buckets, key=lambda bucket: bucket.id):
+        if (
+            bucket.strong == signature.strong
+            and _outputs_agree(bucket, failure)
+            and bucket.sorts == coarse(features)
+        ):
+            return bucket
+    return None
+
+
+def joined(bucket: Bucket, failure: Failure, features: frozenset[str] | None = None) -> Bucket:
+    """`bucket` with what `failure`, one of its own, adds to what is known of it. `features` are
+    given when the failure has been minimized: what its program lacks is not part of the trigger."""
+    outputs = bucket.outputs | wrong_outputs(failure)
+    trigger = bucket.trigger if features is None else bucket.trigger & features
+    return replace(bucket, outputs=outputs, trigger=trigger)
+
+
+def kin(bucket: Bucket, buckets: Iterable[Bucket]) -> list[Bucket]:
+    """Other buckets that share the strong key or an alias: perhaps the same cause."""
+    mine = {bucket.strong, *bucket.aliases}
+    return [
+        other
+        for other in sorted(buckets, key=lambda other: other.id)
+        if other.id != bucket.id and mine & {other.strong, *other.aliases}
+    ]
+
+
+def wrong_outputs(failure: Failure) -> frozenset[str]:
+    """The outputs that `failure` is about: `out` alone where it is wrong, the rest follows."""
+    names = {diff.output for diff in failure.diffs}
+    return frozenset({"out"} if "out" in names else names)
+
+
+def coarse(features: frozenset[str]) -> frozenset[str]:
+    """The sorts of things that `features` are: "mask", "shape.kv_len", "layout", without which
+    mask, which length, or which of q, k and v. Choices of kernel are kept as they are."""
+    return frozenset(name for name in map(_sort, features) if name)
+
+
+# What a feature's sort is: the first pattern that matches says which part of it is kept.
+_SORTS = tuple(
+    (re.compile(pattern), kept)
+    for pattern, kept in (
+        (r"mask\.on\.(b|h)", "mask.on"),
+        (r"mask\b.*", "mask"),
+        (r"score\b.*", "score"),
+        (r"(int|table)\..*", "table"),
+        (r"(layout|dtype|values)\..*", r"\1"),
+        (r"packed\..*", "layout"),
+        (r"shape\.(q_len|kv_len|q!=kv).*", "shape.length"),
+        (r"shape\.(gqa|heads|batch).*", "shape.heads"),
+        (r"shape\.(v_)?head_dim.*", "shape.head_dim"),
+        (r"calls\b.*", "calls"),
+        (r"training\.d[qkv]", ""),
+        (r"block_mask\.block_size.*", "block_mask.block_size"),
+        (r"compile\.(eager|aot_eager|inductor)", ""),  # the layer to blame is in the key
+        (r"compile\.mode.*", "compile.mode"),
+        (r"seed|dirty_memory", ""),
+    )
+)
+
+
+def _sort(feature: str) -> str:
+    for pattern, kept in _SORTS:
+        found = pattern.fullmatch(feature)
+        if found:
+            return found.expand(kept)
+    return feature
+
+
+def _explains(bucket: Bucket, failure: Failure, features: frozenset[str]) -> bool:
+    # Which gradients a program asks for is no cause: which of them are wrong is compared instead.
+    asked = {f"training.{name}" for name in NUMBERS}
+    layer = {f"compile.{name}" for name in ("eager", "aot_eager", "inductor")}
+    return (
+        _outputs_agree(bucket, failure)
+        and bucket.trigger - asked - layer <= features
+        and bucket.sorts <= coarse(features)
+    )
+
+
+def _outputs_agree(bucket: Bucket, failure: Failure) -> bool:
+    wrong = wrong_outputs(failure)
+    return not wrong or not bucket.outputs or bool(wrong & bucket.outputs) or not _gradients(wrong)
+
+
+def _gradients(outputs: frozenset[str]) -> bool:
+    return any(output_class(name) == "grad" for name in outputs)
+
+
+def agree(mine: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """Whether two variant matrices ("kernel=flex": "fails" …) say the same wherever both tell."""
+    both = mine.keys() & other.keys()
+    return bool(both) and all(mine[name] == other[name] for name in both)
+
+
+def bucket_to_data(bucket: Bucket) -> dict[str, Any]:
+    """JSON-able data in a fixed order; `bucket_from_data` gives back an equal bucket."""
+    data: dict[str, Any] = {
+        "id": bucket.id,
+        "slug": bucket.slug,
+        "title": bucket.title,
+        "kind": bucket.kind,
+        "layer": bucket.layer,
+        "strong": bucket.strong,
+        "needs_trigger": bucket.needs_trigger,
+        "trigger": sorted(bucket.trigger),
+        "sorts": sorted(bucket.sorts),
+        "outputs": sorted(bucket.outputs),
+        "aliases": list(bucket.aliases),
+        "known_issue": bucket.known_issue,
+    }
+    if bucket.notes:
+        data["notes"] = dict(bucket.notes)
+    return data
+
+
+def bucket_from_data(data: Mapping[str, Any]) -> Bucket:
+    """The bucket of that data. Raises KeyError or TypeError: the data is checked by
+    `corpus.case` where it comes from a file."""
+    return Bucket(
+        id=data["id"],
+        slug=data["slug"],
+        strong=data["strong"],
+        title=data["title"],
+        kind=data["kind"],
+        layer=data["layer"],
+        trigger=frozenset(data["trigger"]),
+        sorts=frozenset(data["sorts"]),
+        needs_trigger=data["needs_trigger"],
+        outputs=frozenset(data["outputs"]),
+        aliases=tuple(data["aliases"]),
+        known_issue=data["known_issue"],
+        notes=dict(data.get("notes", {})),
+    )
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:8]
+
+
+def _slug(kind: str, title: str) -> str:
+    words: Sequence[str] = re.findall(r"[a-z0-9]+", re.sub(r"<[A-Z]+>", "", title).lower())
+    text = kind.replace("_", "-")
+    for word in words:
+        if len(text) + 1 + len(word) > 50:
+            break
+        text += f"-{word}"
+    return text

@@ -1,0 +1,176 @@
+"""Known issues: records of what is public already. They label a bucket and lower its priority; they
+never drop anything."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import date
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from corpus.signature import exception_type
+from generators.codec import load_yaml_safely
+from generators.features import features
+from generators.outcome import Failure, FailureKind
+from generators.program import Program
+from generators.safe_yaml import ProgramError, read_text
+
+SHIPPED = Path(__file__).with_name("known_issues.yaml")
+
+
+class KnownIssueError(ValueError):
+    """A file of known issues cannot be used; one sentence naming the file and the key."""
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"expected a regular expression: {error}") from None
+    return text
+
+
+def _specifier(text: str) -> str:
+    try:
+        SpecifierSet(text)
+    except InvalidSpecifier:
+        raise ValueError(f"expected versions such as '>=2.6,<2.14', got {text!r}") from None
+    return text
+
+
+Pattern = Annotated[str, AfterValidator(_pattern)]
+KernelKind = Literal["sdpa", "flex", "handwritten", "function"]
+
+
+class KnownIssue(BaseModel):
+    """One record. A failure matches when everything that is given matches: its kind is one of
+    `kinds`, `exception` is the innermost exception's unqualified type, `message` and `frame` are
+    found in its message (without an
+    exception: in its evidence) and in one of its frames ("file:function"), the kernel is one of
+    `kernels`, torch's version is among `versions`, the target one of `targets`, and the program
+    has every feature in `needs_features`. After `expires` it matches nothing, until somebody has
+    looked whether it is still there. A record says something of the failure or of the program
+    besides the kinds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: Annotated[str, Field(pattern=r"^[\w.-]+$", max_length=80)]
+    link: Annotated[str, Field(pattern=r"^https://\S+$")]
+    note: Annotated[str, Field(min_length=1)]
+    kinds: Annotated[tuple[FailureKind, ...], Field(min_length=1)]
+    exception: str | None = None
+    message: Pattern | None = None
+    frame: Pattern | None = None
+    kernels: tuple[KernelKind, ...] = ()
+    versions: Annotated[str, AfterValidator(_specifier)] = ""
+    targets: tuple[str, ...] = ()
+    needs_features: frozenset[str] = frozenset()
+    expires: date | None = None
+
+
+def load_known_issues(path: Path | str | None = None) -> tuple[KnownIssue, ...]:
+    """The records in the YAML file at `path`; those shipped with the project by default. Raises
+    KnownIssueError."""
+    where = Path(path) if path is not None else SHIPPED
+    try:
+        data = load_yaml_safely(read_text(where), str(where))
+    except ProgramError as error:
+        raise KnownIssueError(str(error)) from None
+    if not isinstance(data, list):
+        raise KnownIssueError(f"{where}: expected a list of known issues")
+    issues = tuple(_issue(item, f"{where}: [{place}]") for place, item in enumerate(data))
+    seen: set[str] = set()
+    for issue in issues:
+        if issue.id in seen:
+            raise KnownIssueError(f"{where}: id: {issue.id} stands there twice")
+        seen.add(issue.id)
+    return issues
+
+
+def _issue(data: Any, where: str) -> KnownIssue:
+    try:
+        issue = KnownIssue.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"])) or "record"
+        raise KnownIssueError(f"{where}: {key}: {first['msg']}") from None
+    if not (issue.exception or issue.message or issue.frame or issue.needs_features):
+        raise KnownIssueError(
+            f"{where}: {issue.id}: expected one of exception, message, frame and needs_features"
+        )
+    return issue
+
+
+@cache
+def _shipped() -> tuple[KnownIssue, ...]:
+    return load_known_issues()
+
+
+def match(
+    failure: Failure,
+    program: Program,
+    environment: Mapping[str, str],
+    issues: Iterable[KnownIssue] | None = None,
+    *,
+    today: date | None = None,
+) -> KnownIssue | None:
+    """The first of `issues` (those shipped, by default) that `failure` of `program` is. The
+    environment's "torch" is the version, its "target" the target ("cpu" where it is missing)."""
+    today = today or date.today()
+    given = _shipped() if issues is None else issues
+    return next((one for one in given if _matches(one, failure, program, environment, today)), None)
+
+
+def _matches(
+    issue: KnownIssue,
+    failure: Failure,
+    program: Program,
+    environment: Mapping[str, str],
+    today: date,
+) -> bool:
+    return (
+        failure.kind in issue.kinds
+        and (issue.expires is None or today <= issue.expires)
+        and (not issue.kernels or program.kernel.kind in issue.kernels)
+        and (not issue.targets or environment.get("target", "cpu") in issue.targets)
+        and _is_version(issue.versions, environment.get("torch"))
+        and _raises(issue, failure)
+        and issue.needs_features <= features(program)
+    )
+
+
+def _raises(issue: KnownIssue, failure: Failure) -> bool:
+    raised = failure.raised
+    frames = [f"{frame.file}:{frame.function}" for frame in (raised.frames if raised else ())]
+    return (
+        (
+            issue.exception is None
+            or raised is not None
+            and issue.exception == exception_type(raised)
+        )
+        and (issue.message is None or _says(issue.message, failure))
+        and (issue.frame is None or any(re.search(issue.frame, frame) for frame in frames))
+    )
+
+
+def _says(pattern: str, failure: Failure) -> bool:
+    """Is it in the exception's message, or where there is none, in what was gathered?"""
+    raised = failure.raised
+    texts = [raised.message] if raised else [*failure.evidence.values()]
+    return any(re.search(pattern, text) for text in texts)
+
+
+def _is_version(specifier: str, version: str | None) -> bool:
+    """An unknown version is any version: labelling too much is better than too little here."""
+    if not specifier or version is None:
+        return True
+    try:
+        return SpecifierSet(specifier).contains(Version(version), prereleases=True)
+    except InvalidVersion:
+        return True

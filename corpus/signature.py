@@ -1,0 +1,220 @@
+"""Signatures: what identifies a failure's cause.
+
+The strong key of an exception is its kind, phase class, type, masked message and telling frames; of
+a crash the signal and frames; of a wrong result, which has no stack, the kernel, the layer to blame
+and what is wrong first. It never has anything of the program's extents, dtypes or seed, nor the
+machine's. Where a key has no stack it `needs_trigger`: buckets then also compare what the programs
+have in common (see `corpus.bucket`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from corpus.frames import is_stack, telling_frames
+from corpus.mask import first_diagnosis, mask_diagnosis, mask_volatile
+from generators.outcome import Diff, Failure, FailureKind, Layer, Phase, Raised
+from generators.program import Program
+
+TITLE_LENGTH = 140
+
+_PHASE_CLASS = {
+    Phase.BUILD: "build",
+    Phase.REFERENCE: "reference",
+    Phase.EAGER: "eager",
+    Phase.COMPILE: "compiled",
+    Phase.FORWARD: "compiled",
+    Phase.BACKWARD: "backward",
+    Phase.CHECK: "check",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signature:
+    """`strong`: equal for failures of one cause, e.g. "compile_error-CppCompileError-3f9a1c02de".
+    `title`: one line for a person. `aliases`: weaker keys; failures that share one may be kin.
+    `needs_trigger`: the key has no stack, so that two causes may share it."""
+
+    strong: str
+    title: str
+    aliases: tuple[str, ...] = ()
+    needs_trigger: bool = False
+
+
+def signature(failure: Failure, program: Program) -> Signature:
+    """The signature of `failure`, of which `program` is an example."""
+    if failure.kind is FailureKind.HANG:
+        return _of_hang(failure, program)
+    if failure.kind in (FailureKind.CRASH, FailureKind.ILLEGAL_ACCESS) and (
+        failure.raised is None or failure.signal is not None
+    ):
+        return _of_crash(failure, program)
+    if failure.raised is not None:
+        return _of_exception(failure, failure.raised, program)
+    return _of_difference(failure, program)
+
+
+def phase_class(failure: Failure) -> str:
+    """Phases that one cause may be seen in alike: compiling and running forward are one."""
+    if failure.layer is Layer.EAGER and failure.phase is not Phase.BACKWARD:
+        return "eager"
+    return _PHASE_CLASS[failure.phase]
+
+
+def output_class(output: str) -> str:
+    """`out`, `lse` or, of any gradient, `grad`. Which gradients are wrong depends on which the
+    program asks for: buckets keep the names (see `corpus.bucket.Bucket.outputs`)."""
+    return output if output in ("out", "lse") else "grad"
+
+
+def first_difference(diffs: Iterable[Diff]) -> Diff | None:
+    """What is wrong first: `out` before `lse` before gradients. Where `out` is wrong the rest
+    follows from it."""
+    rank = {"out": 0, "lse": 1, "dq": 2, "dk": 3, "dv": 4}
+    return min(diffs, key=lambda diff: (rank.get(diff.output, 5), diff.output), default=None)
+
+
+def exception_type(raised: Raised) -> str:
+    """The unqualified type that names the cause: the innermost, but for wrappers around a
+    subprocess's failure the compiler's own."""
+    names = [name.rsplit(".", 1)[-1] for name in (*raised.chain, raised.type)]
+    for name in ("CppCompileError", "NoValidChoicesError", "FailOnRecompileLimitHit"):
+        if name in names:
+            return name
+    if "NoValidChoicesError" in raised.message:
+        return "NoValidChoicesError"
+    return names[-1]
+
+
+def _of_exception(failure: Failure, raised: Raised, program: Program) -> Signature:
+    name = exception_type(raised)
+    message = _message(failure, raised, name)
+    frames = telling_frames(raised.frames)
+    phase = phase_class(failure)
+    strong = _key(failure.kind, name, phase, message, *frames)
+    return Signature(
+        strong=strong,
+        title=_title(f"{name}: {message}", suffix=_where(frames) or f" ({phase})"),
+        aliases=(
+            _alias("message", name, message),
+            *([_alias("frames", name, *frames)] if frames else []),
+            _alias("kernel", failure.kind, name, program.kernel.kind),
+        ),
+        # A compiler's diagnosis of generated code has the same frames whatever generated it.
+        needs_trigger=not is_stack(frames) or name == "CppCompileError",
+    )
+
+
+def _message(failure: Failure, raised: Raised, name: str) -> str:
+    """The masked message; of a C++ compiler, whose output may be evidence only, its first error."""
+    if name != "CppCompileError":
+        return mask_volatile(raised.message)
+    outputs = (failure.evidence[key] for key in sorted(failure.evidence))
+    texts = (text for text in outputs if first_diagnosis(text))
+    return mask_diagnosis(raised.message if "error: " in raised.message else next(texts, ""))
+
+
+def _where(frames: tuple[str, ...]) -> str:
+    """ " in lower_cpu", of the innermost frame in torch's own code."""
+    named = [frame for frame in frames if is_stack([frame])]
+    return f" in {named[0].rsplit(':', 1)[-1]}" if named else ""
+
+
+def _of_crash(failure: Failure, program: Program) -> Signature:
+    frames = telling_frames(failure.raised.frames) if failure.raised else ()
+    signal = failure.signal or "exit"
+    phase, layer = phase_class(failure), _layer(failure)
+    kernel = program.kernel.kind
+    native = [name for name in frames if ".so:" in name and is_stack([name])]
+    # Python's frames only say who called what crashed; the kernel and the layer say that better.
+    strong = _key(failure.kind, signal, phase, *(native or (kernel, layer, *frames[:1])))
+    return Signature(
+        strong=strong,
+        title=_title(f"{signal} in the {phase} phase of {kernel} attention", _where(frames)),
+        aliases=(_alias("crash", signal, kernel), _alias("kernel", failure.kind, kernel, layer)),
+        needs_trigger=not native,
+    )
+
+
+def _of_hang(failure: Failure, program: Program) -> Signature:
+    frames = telling_frames(failure.raised.frames, outermost=True) if failure.raised else ()
+    phase, kernel = phase_class(failure), program.kernel.kind
+    return Signature(
+        strong=_key(failure.kind, phase, *(frames or (kernel,))),
+        title=_title(f"{kernel} attention hangs in the {phase} phase", _where(frames[::-1])),
+        aliases=(_alias("hang", phase, kernel),),
+        needs_trigger=True,
+    )
+
+
+def _of_difference(failure: Failure, program: Program) -> Signature:
+    kernel, layer = program.kernel.kind, _layer(failure)
+    first = first_difference(failure.diffs)
+    wrong = _what_is_wrong(failure, first)
+    group = output_class(first.output) if first else failure.oracle
+    subject = f" of {kernel} attention" + ("" if layer == "eager" else f" ({layer})")
+    name = first.output if first else failure.oracle or "something"
+    return Signature(
+        strong=_key(failure.kind, f"{kernel}-{layer}", *wrong),
+        title=_title(f"{_ADJECTIVE[failure.kind].format(what=_property(first))} `{name}`{subject}"),
+        aliases=(
+            _alias("numbers", kernel, layer, group),
+            _alias("kernel", failure.kind, kernel, layer),
+        ),
+        needs_trigger=True,
+    )
+
+
+_ADJECTIVE = {kind: kind.value.replace("_", " ") + ":" for kind in FailureKind} | {
+    FailureKind.WRONG_RESULT: "wrong",
+    FailureKind.NONFINITE: "non-finite",
+    FailureKind.METADATA_MISMATCH: "wrong {what} of",
+    FailureKind.NONDETERMINISM: "non-deterministic",
+    FailureKind.MUTATION: "mutated",
+}
+
+
+def _property(first: Diff | None) -> str:
+    return first.what if first else "metadata"
+
+
+def _what_is_wrong(failure: Failure, first: Diff | None) -> tuple[str, ...]:
+    if first is None:
+        return (failure.oracle,)
+    if failure.kind in (FailureKind.WRONG_RESULT, FailureKind.NONFINITE):
+        return (output_class(first.output),)
+    if failure.kind is FailureKind.METADATA_MISMATCH:
+        # Strides that are wrong make other things wrong; what is named first is the cause.
+        return (output_class(first.output), first.what)
+    if failure.kind is FailureKind.MUTATION:
+        return (first.output, first.what)
+    return (output_class(first.output), first.what)
+
+
+def _layer(failure: Failure) -> str:
+    return failure.layer.value if failure.layer else "unknown"
+
+
+def _key(kind: FailureKind, name: str, *parts: str) -> str:
+    return f"{kind.value}-{_slug(name)}-{_digest(kind.value, name, *parts)}"
+
+
+def _alias(sort: str, *parts: str) -> str:
+    return f"{sort}-{_digest(*parts)}"
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:10]
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]+", "", text)[:40] or "unknown"
+
+
+def _title(text: str, suffix: str = "") -> str:
+    room = TITLE_LENGTH - len(suffix)
+    text = " ".join(text.replace(" Explanation: ", ": ").split())
+    return (text if len(text) <= room else text[: room - 1].rstrip() + "…") + suffix

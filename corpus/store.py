@@ -1,0 +1,346 @@
+"""The store of a campaign: what was run, found and done, and so what is left to do.
+
+One SQLite database. Each event is one transaction, on disk before the call returns; a process that
+dies at any instant leaves a readable database without half an event. Recording the same event
+twice changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, Table, case, func, select, update
+from sqlalchemy.dialects.sqlite import insert
+
+from corpus.bucket import Bucket, bucket_from_data, bucket_to_data
+from corpus.rows import ENDS, CampaignRow, FailureRow, Report, State, Totals
+from corpus.schema import (
+    BUCKETS,
+    CAMPAIGN,
+    COUNTS,
+    FAILURES,
+    SHARDS,
+    VARIANTS,
+    StoreError,
+    connect,
+    prepare,
+    transaction,
+)
+from corpus.signature import signature
+from generators.codec import from_data, outcome_from_data, outcome_to_data, program_id, to_data
+from generators.outcome import Outcome
+from generators.program import Program
+
+__all__ = ["DATABASE", "FailureRow", "State", "Store", "StoreError", "Totals"]
+
+DATABASE = "campaign.sqlite"
+
+_TIMES = ("cpu_s", "wall_s", "harness_cpu_s")
+
+
+class Store:
+    """The store at `path`: a database file, or a folder for one named `DATABASE`. It is made where
+    it is missing, unless `create` is False. Every method may raise StoreError, one sentence."""
+
+    def __init__(self, path: Path | str, *, create: bool = True) -> None:
+        path = Path(path)
+        self.path = path / DATABASE if path.is_dir() else path
+        if not create and not self.path.is_file():
+            raise StoreError(f"{self.path}: expected a campaign's database, found no such file")
+        self._engine = connect(self.path)
+        prepare(self._engine, self.path)
+        self._prefix = 0
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # The campaign
+
+    def begin(self, seed: int, config: Mapping[str, Any], versions: Mapping[str, str]) -> None:
+        """Write down what the campaign is; StoreError when it was begun with another seed. A
+        resumed campaign's configuration and versions replace those recorded."""
+        with self._writing() as connection:
+            found = connection.execute(select(CAMPAIGN.c.seed)).scalar_one_or_none()
+            if found is not None and found != seed:
+                raise StoreError(
+                    f"{self.path}: the campaign was begun with seed {found}, not {seed}"
+                )
+            values = {"one": 1, "seed": seed, "config": dict(config), "versions": dict(versions)}
+            _upsert(connection, CAMPAIGN, values, ("one",))
+
+    def campaign(self) -> CampaignRow | None:
+        """What the campaign was begun with; None before `begin`."""
+        with self._reading() as connection:
+            row = connection.execute(select(CAMPAIGN)).one_or_none()
+        if row is None:
+            return None
+        return CampaignRow(seed=row.seed, config=row.config, versions=row.versions)
+
+    # Shards
+
+    def record_shard(self, report: Report) -> list[FailureRow]:
+        """Record a shard, and give the failures that are new, in the report's order. A shard
+        recorded before changes nothing and gives nothing."""
+        with self._writing() as connection:
+            values = {"index": report.index, "executed": report.executed, "report": _plain(report)}
+            added = connection.execute(insert(SHARDS).values(values).on_conflict_do_nothing())
+            if added.rowcount == 0:
+                return []
+            _count(connection, "sum", {"shards": 1, "executed": report.executed})
+            _count(connection, "sum", {name: getattr(report, name) for name in _TIMES})
+            _count(connection, "status", report.counts)
+            _count(connection, "key", report.by_key)
+            _count(connection, "rejection", report.rejections)
+            _count(connection, "feature", report.features)
+            found = [_add(connection, program, o, report.index) for program, o in report.failures]
+            numbers = [number for number in found if number is not None]
+            return _failures(connection, FAILURES.c.number.in_(numbers))
+
+    def has_shard(self, index: int) -> bool:
+        with self._reading() as connection:
+            query = select(SHARDS.c.index).where(SHARDS.c.index == index)
+            return connection.execute(query).first() is not None
+
+    def next_shard_index(self) -> int:
+        """The least index of which no shard is recorded."""
+        with self._reading() as connection:
+            query = select(SHARDS.c.index).where(SHARDS.c.index >= self._prefix)
+            for (index,) in connection.execute(query.order_by(SHARDS.c.index)):
+                if index != self._prefix:
+                    break
+                self._prefix += 1
+        return self._prefix
+
+    def totals(self) -> Totals:
+        """Sums over all shards."""
+        sums: dict[str, dict[str, float]] = {}
+        with self._reading() as connection:
+            for sort, name, value in connection.execute(select(COUNTS).order_by(COUNTS.c.name)):
+                sums.setdefault(sort, {})[name] = value
+        whole = {sort: {n: int(v) for n, v in named.items()} for sort, named in sums.items()}
+        times = {name: sums.get("sum", {}).get(name, 0.0) for name in _TIMES}
+        return Totals(
+            shards=whole.get("sum", {}).get("shards", 0),
+            executed=whole.get("sum", {}).get("executed", 0),
+            by_status=whole.get("status", {}),
+            by_key=whole.get("key", {}),
+            rejections=whole.get("rejection", {}),
+            features=whole.get("feature", {}),
+            **times,
+        )
+
+    # Failures
+
+    def add_failure(
+        self, program: Program, outcome: Outcome, shard: int | None = None
+    ) -> FailureRow | None:
+        """Record a failure met outside a shard's run; None when its program is recorded already."""
+        with self._writing() as connection:
+            number = _add(connection, program, outcome, shard)
+            if number is None:
+                return None
+            return _failures(connection, FAILURES.c.number == number)[0]
+
+    def failure(self, program: str) -> FailureRow | None:
+        """The failure of the program with that id."""
+        with self._reading() as connection:
+            return next(iter(_failures(connection, FAILURES.c.program_id == program)), None)
+
+    def failures(
+        self, *, state: State | None = None, bucket: str | None = None, strong: str | None = None
+    ) -> list[FailureRow]:
+        """The failures that match, in the order they were recorded."""
+        wanted = {"state": state, "bucket": bucket, "strong": strong}
+        given = [FAILURES.c[name] == value for name, value in wanted.items() if value is not None]
+        with self._reading() as connection:
+            return _failures(connection, *given)
+
+    def pending(self) -> list[FailureRow]:
+        """The failures with which something is left to do, in the order they were recorded."""
+        with self._reading() as connection:
+            return _failures(connection, FAILURES.c.state.not_in(sorted(ENDS)))
+
+    def states(self) -> dict[State, int]:
+        """How many failures are in each state."""
+        query = select(FAILURES.c.state, func.count()).group_by(FAILURES.c.state)
+        with self._reading() as connection:
+            return {State(state): count for state, count in connection.execute(query)}
+
+    def update_failure(
+        self,
+        program: str,
+        state: State,
+        *,
+        runs: int | None = None,
+        failures: int | None = None,
+        bucket: Bucket | None = None,
+        best: tuple[Program, Outcome] | None = None,
+        evaluated: int | None = None,
+    ) -> None:
+        """One step with the failure of the program with that id; what is not given stays. A
+        `bucket` is saved with it, in the same transaction."""
+        values: dict[str, Any] = {"state": state.value}
+        if runs is not None:
+            values["runs"] = runs
+        if failures is not None:
+            values["failures"] = failures
+        if evaluated is not None:
+            values["evaluated"] = evaluated
+        if best is not None:
+            values["best"], values["best_outcome"] = to_data(best[0]), outcome_to_data(best[1])
+        with self._writing() as connection:
+            if bucket is not None:
+                _save_bucket(connection, bucket)
+                values["bucket"] = bucket.id
+            query = update(FAILURES).where(FAILURES.c.program_id == program).values(values)
+            if connection.execute(query).rowcount == 0:
+                raise StoreError(f"{self.path}: no failure of program {program} is recorded")
+
+    # Buckets
+
+    def save_bucket(self, bucket: Bucket) -> None:
+        """Record a bucket, or what is known of it now."""
+        with self._writing() as connection:
+            _save_bucket(connection, bucket)
+
+    def bucket(self, name: str) -> Bucket | None:
+        """The bucket with that id."""
+        return next((bucket for bucket in self.buckets() if bucket.id == name), None)
+
+    def buckets(self) -> list[Bucket]:
+        """All buckets, in the order in which their first failure was recorded."""
+        first = func.min(FAILURES.c.number)
+        query = (
+            select(BUCKETS.c.data)
+            .outerjoin(FAILURES, FAILURES.c.bucket == BUCKETS.c.id)
+            .group_by(BUCKETS.c.id)
+            .order_by(case((first.is_(None), 1), else_=0), first, BUCKETS.c.id)
+        )
+        with self._reading() as connection:
+            return [bucket_from_data(data) for (data,) in connection.execute(query)]
+
+    def occurrences(self) -> dict[str, int]:
+        """How often each bucket was seen: its failures, and those of its key that were counted
+        only (given to the first bucket of that key)."""
+        seen = dict.fromkeys((bucket.id for bucket in self.buckets()), 0)
+        first_of_key: dict[str, str] = {}
+        for bucket in self.buckets():
+            first_of_key.setdefault(bucket.strong, bucket.id)
+        recorded: dict[str, int] = {}
+        query = select(FAILURES.c.strong, FAILURES.c.bucket, func.count()).where(
+            FAILURES.c.shard.is_not(None)
+        )
+        with self._reading() as connection:
+            rows = connection.execute(query.group_by(FAILURES.c.strong, FAILURES.c.bucket))
+            for strong, bucket_id, count in rows:
+                recorded[strong] = recorded.get(strong, 0) + count
+                if bucket_id is not None:
+                    seen[bucket_id] += count
+        for strong, count in self.totals().by_key.items():
+            owner = first_of_key.get(strong)
+            if owner is not None:
+                seen[owner] += max(0, count - recorded.get(strong, 0))
+        return seen
+
+    # Variants
+
+    def save_variants(self, program: str, results: Mapping[str, str]) -> None:
+        """Record what the variants of a minimized program (its id) did, by the variant's name."""
+        with self._writing() as connection:
+            for name, result in results.items():
+                values = {"program_id": program, "name": name, "result": result}
+                _upsert(connection, VARIANTS, values, ("program_id", "name"))
+
+    def variants(self, program: str) -> dict[str, str]:
+        """What the variants of the program with that id did, by name."""
+        query = select(VARIANTS.c.name, VARIANTS.c.result).where(VARIANTS.c.program_id == program)
+        with self._reading() as connection:
+            return {name: result for name, result in connection.execute(query.order_by("name"))}
+
+    def _writing(self) -> Any:
+        return transaction(self._engine, self.path, writes=True)
+
+    def _reading(self) -> Any:
+        return transaction(self._engine, self.path, writes=False)
+
+
+def _plain(report: Report) -> dict[str, Any]:
+    """Everything in the report but the failures, which have rows of their own."""
+    return {name: value for name, value in sorted(vars(report).items()) if name != "failures"}
+
+
+def _count(connection: Connection, sort: str, values: Mapping[str, float]) -> None:
+    for name, value in values.items():
+        query = insert(COUNTS).values(sort=sort, name=name, value=value)
+        total = COUNTS.c.value + query.excluded.value
+        connection.execute(query.on_conflict_do_update(["sort", "name"], set_={"value": total}))
+
+
+def _add(
+    connection: Connection, program: Program, outcome: Outcome, shard: int | None
+) -> int | None:
+    if outcome.failure is None:
+        raise ValueError("expected the outcome of a failure")
+    query = insert(FAILURES).values(
+        program_id=program_id(program),
+        program=to_data(program),
+        outcome=outcome_to_data(outcome),
+        strong=signature(outcome.failure, program).strong,
+        shard=shard,
+        state=State.NEW.value,
+    )
+    return connection.execute(
+        query.on_conflict_do_nothing().returning(FAILURES.c.number)
+    ).scalar_one_or_none()
+
+
+def _upsert(
+    connection: Connection, table: Table, values: Mapping[str, Any], key: Sequence[str]
+) -> None:
+    query = insert(table).values(values)
+    rest = {name: query.excluded[name] for name in values if name not in key}
+    connection.execute(query.on_conflict_do_update(key, set_=rest))
+
+
+def _save_bucket(connection: Connection, bucket: Bucket) -> None:
+    values = {"id": bucket.id, "strong": bucket.strong, "data": bucket_to_data(bucket)}
+    _upsert(connection, BUCKETS, values, ("id",))
+
+
+def _failures(connection: Connection, *conditions: Any) -> list[FailureRow]:
+    query: Select[Any] = select(FAILURES).where(*conditions).order_by(FAILURES.c.number)
+    rows: Iterable[Row[Any]] = connection.execute(query)
+    return [_failure(row) for row in rows]
+
+
+def _failure(row: Row[Any]) -> FailureRow:
+    best, best_outcome = row.best, row.best_outcome
+    return FailureRow(
+        number=row.number,
+        program_id=row.program_id,
+        program=from_data(row.program),
+        outcome=outcome_from_data(row.outcome),
+        strong=row.strong,
+        shard=row.shard,
+        state=State(row.state),
+        runs=row.runs,
+        failures=row.failures,
+        bucket=row.bucket,
+        best=None if best is None else from_data(best),
+        best_outcome=None if best_outcome is None else outcome_from_data(best_outcome),
+        evaluated=row.evaluated,
+    )

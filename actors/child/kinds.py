@@ -1,0 +1,93 @@
+"""Which kind of failure an exception is, and in which phase it belongs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from . import exceptions
+from .outcomes import Data
+
+COMPILING = re.compile(
+    r"torch/_dynamo/(?:convert_frame|symbolic_convert|output_graph|guards)\.py"
+    r"|torch/_functorch/_aot_autograd/(?:graph_\w+|collect_metadata_analysis)\.py"
+    r"|torch/_inductor/(?:graph|lowering|scheduler|async_compile|codecache|ir)\.py"
+    r"|torch/_inductor/codegen/"
+)
+_COMPILE_FX = re.compile(r"\w*compile\w*|fw_compiler\w*|bw_compiler\w*")
+
+_MIXING = re.compile(
+    r"got mixed torch\.Tensor and DTensor|Please convert all Tensors to FakeTensors first"
+    r"|mixing fake and real|Mixing fake modes", re.IGNORECASE,
+)  # fmt: skip
+_MEMORY = re.compile(
+    r"can't allocate memory|std::bad_alloc|^MemoryError|OutOfMemoryError|not enough memory"
+    r"|OutOfResources|out of resource: shared memory"
+)
+_STRIDES = re.compile(
+    r"expected size \S+==\S+, stride \S+==\S+|wrong number of dimensions\d* for op"
+)
+_RECOMPILES = re.compile(r"FailOnRecompileLimitHit|recompile_limit|Dynamo recompile limit exceeded")
+
+_RULES: tuple[tuple[str, Callable[[str], object]], ...] = (
+    ("no_valid_choices", re.compile("NoValidChoicesError").search),
+    ("recompile_limit", _RECOMPILES.search),
+    ("type_mixing", _MIXING.search),
+    ("out_of_memory", _MEMORY.search),
+    ("metadata_mismatch", _STRIDES.search),
+)
+
+
+def is_compiling(error: BaseException) -> bool:
+    """Whether the compiler itself was at work, rather than what it made. Dynamo cuts the stacks
+    of its own exceptions off, so for them the type has to tell."""
+    for link in exceptions.links(error):
+        if type(link).__module__ in ("torch._dynamo.exc", "torch._inductor.exc"):
+            return True
+        for frame in _places(link):
+            file, function = frame
+            if COMPILING.match(file):
+                return True
+            if file == "torch/_inductor/compile_fx.py" and _COMPILE_FX.fullmatch(function):
+                return True
+    return False
+
+
+def in_inductor(error: BaseException) -> bool:
+    """Whether Inductor was compiling."""
+    return is_compiling(error) and any(
+        file.startswith("torch/_inductor/")
+        for link in exceptions.links(error)
+        for file, _ in _places(link)
+    )
+
+
+def kind_of(error: BaseException, raised: Data, *, compiling: bool, fullgraph: bool) -> str:
+    """The `FailureKind` of an exception described by `raised`."""
+    everything = "\n".join(exceptions.sentences(error))
+    for kind, applies in _RULES:
+        if applies(everything):
+            return kind
+    if _is_graph_break(raised, fullgraph):
+        return "graph_break"
+    return "compile_error" if compiling else "runtime_error"
+
+
+def _is_graph_break(raised: Data, fullgraph: bool) -> bool:
+    """Dynamo's refusal to go on with one graph. An exception that it saw the program raise is
+    also reported as `Unsupported`, and is none."""
+    if not fullgraph or not any(name.endswith("exc.Unsupported") for name in raised["chain"]):
+        return False
+    message = raised["message"].lower()
+    return "observed exception" not in message and bool(re.search(r"graph[ _-]break", message))
+
+
+def _places(error: BaseException) -> list[tuple[str, str]]:
+    """(file relative to site-packages, function) of each frame of its traceback."""
+    found = []
+    current = error.__traceback__
+    while current is not None:
+        code = current.tb_frame.f_code
+        found.append((code.co_filename.rpartition("-packages/")[2], code.co_name))
+        current = current.tb_next
+    return found

@@ -1,0 +1,54 @@
+"""The program's source, executed as a module, and its runs."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+MODULE = "attention_program"
+
+Outputs = dict[str, Any]
+
+
+def execute_file(path: Path, name: str) -> ModuleType:
+    """Executes the file as module `name`, registered so that dynamo and inspect find its source.
+    Raises whatever it raises."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+class ProgramModule:
+    """The names that a rendered source defines; see docs/ARCHITECTURE.md."""
+
+    def __init__(self, source: Path, preload: Iterable[Path] = ()) -> None:
+        sys.dont_write_bytecode = True
+        for path in preload:
+            execute_file(path, path.stem)
+        module = execute_file(source, MODULE)
+        self.attention: Callable[..., Any] = module.attention
+        self.reference: Callable[..., Any] = module.reference
+        self.compiled: Callable[..., Any] | None = getattr(module, "compiled", None)
+        self.run: Callable[[Callable[..., Any], tuple[Any, ...]], Outputs] = module.run
+        self._inputs: Callable[..., Any] = module.inputs
+        self.calls: list[tuple[int, ...]] = [tuple(c) for c in getattr(module, "CALLS", [()])]
+
+    def inputs(self, call: int) -> tuple[Any, ...]:
+        """Fresh arguments of that call: runs must not share what they may have written to."""
+        made = self._inputs(*self.calls[call])
+        return made if isinstance(made, tuple) else tuple(made)
+
+    def argument_names(self, count: int) -> list[str]:
+        """What the function under test calls its `count` arguments."""
+        function = inspect.unwrap(self.attention)
+        names = list(inspect.signature(function).parameters)
+        return [names[i] if i < len(names) else f"argument {i}" for i in range(count)]

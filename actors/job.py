@@ -1,0 +1,109 @@
+"""What the sandbox is asked to do with a program: the job, its limits and its deadlines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Protocol
+
+from generators.outcome import Phase
+from generators.program import Compile, Program
+from generators.validity import mask_axes, score_axes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What one program may use. `memory_mb` bounds private memory of each of its processes, torch's
+    own (about 500 MiB) included; `file_mb` the size of each file it writes (a precompiled header
+    is 150 MB); `processes` how many threads and processes its user may run beside those that run
+    already, which Linux does not enforce for root."""
+
+    memory_mb: int = 4096
+    file_mb: int = 512
+    processes: int = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deadlines:
+    """Wall seconds that each phase may take, counted anew whenever it is entered, and `total`."""
+
+    build: float = 20.0
+    reference: float = 20.0
+    eager: float = 20.0
+    compile: float = 120.0
+    forward: float = 30.0
+    backward: float = 60.0
+    check: float = 30.0
+    total: float = 300.0
+
+    def of(self, phase: Phase) -> float:
+        return float(getattr(self, phase.value))
+
+    def times(self, factor: float) -> Deadlines:
+        return replace(self, **{f.name: getattr(self, f.name) * factor for f in fields(self)})
+
+
+def batches_are_independent(program: Program) -> bool:
+    """Whether permuting the batch must permute the result: nothing looks at the batch index."""
+    masks = mask_axes(program.mask) if program.mask else frozenset()
+    scores = score_axes(program.score_mod) if program.score_mod else frozenset()
+    plain = not program.surround.projections and program.transform == "none"
+    return plain and "b" not in masks | scores
+
+
+class RefusalLike(Protocol):
+    """A refusal by design: a regular expression over "Type: message", and why it is one."""
+
+    @property
+    def pattern(self) -> str: ...
+    @property
+    def why(self) -> str: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """How a program's source is to be run and judged, apart from the source itself.
+
+    `compute_dtype` is the autocast dtype, if any: the precision of the yardstick. `deterministic`:
+    two runs must agree bit for bit. `layers`: find the layer to blame. `features`: report what the
+    compiler did. `oracles` holds further settings of single oracles by name.
+    """
+
+    compile: Compile | None = None
+    refusals: tuple[tuple[str, str], ...] = ()
+    compute_dtype: str | None = None
+    deterministic: bool = True
+    layers: bool = True
+    features: bool = True
+    oracles: dict[str, Any] = field(default_factory=dict)
+    deadlines: Deadlines = field(default_factory=Deadlines)
+
+    @classmethod
+    def of(
+        cls,
+        program: Program,
+        refusals: Iterable[RefusalLike] = (),
+        deadlines: Deadlines | None = None,
+    ) -> Job:
+        """The job of `program`; `refusals` are those of its kernel."""
+        return cls(
+            compile=program.compile,
+            refusals=tuple((r.pattern, r.why) for r in refusals),
+            compute_dtype=program.autocast,
+            oracles={"batch_permutable": batches_are_independent(program)},
+            deadlines=deadlines or Deadlines(),
+        )
+
+    def to_message(self, source: str, preload: Iterable[str]) -> dict[str, Any]:
+        """The JSON that the child gets; `source` and `preload` are paths."""
+        return {
+            "source": source,
+            "preload": list(preload),
+            "compile": None if self.compile is None else asdict(self.compile),
+            "refusals": [{"pattern": pattern, "why": why} for pattern, why in self.refusals],
+            "compute_dtype": self.compute_dtype,
+            "deterministic": self.deterministic,
+            "layers": self.layers,
+            "features": self.features,
+            "oracles": self.oracles,
+        }

@@ -1,0 +1,50 @@
+"""The worker as a Ray actor."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+
+import ray
+
+from actors import confine
+from actors.job import Deadlines
+from actors.shard import Shard, ShardReport
+from actors.worker import Executor, WorkerConfig
+from generators.outcome import Outcome
+from generators.program import Program
+
+
+@ray.remote(num_cpus=1, max_restarts=2)
+class Worker:
+    """An `Executor` in a process of its own, which is a subreaper: what escapes a dead zygote
+    becomes its child. It dies with the process that Ray started it from."""
+
+    def __init__(self, config: WorkerConfig) -> None:
+        """Raises SandboxError when programs cannot run here."""
+        confine.prctl(confine.PR_SET_CHILD_SUBREAPER, 1)
+        confine.prctl(confine.PR_SET_PDEATHSIG, signal.SIGKILL)
+        self._executor = Executor(config)
+
+    def environment(self) -> dict[str, str]:
+        return self._executor.environment
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def run_shard(self, shard: Shard) -> ShardReport:
+        return self._executor.run_shard(shard)
+
+    def run_programs(
+        self,
+        programs: Sequence[Program],
+        *,
+        deadlines: Deadlines | None = None,
+        confirm_hang: bool = True,
+    ) -> list[Outcome]:
+        return self._executor.run_programs(programs, deadlines=deadlines, confirm_hang=confirm_hang)
+
+    def close(self) -> None:
+        """Ends the sandbox; the actor itself ends by ray.kill."""
+        self._executor.close()

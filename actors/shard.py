@@ -1,0 +1,116 @@
+"""A shard of a campaign, and what a worker reports of it: what is new, and counts of the rest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from actors.verdict import is_defect
+from corpus.signature import signature
+from generators.codec import program_id
+from generators.outcome import Outcome
+from generators.program import Program
+
+KEPT_PER_KEY = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """`size` programs, a pure function of `campaign_seed`, `index` and `profiles` ((name, weight)
+    pairs). Failures whose strong key is in `known_keys` are only counted."""
+
+    campaign_seed: int
+    index: int
+    size: int
+    profiles: tuple[tuple[str, float], ...] = (("mixed", 1.0),)
+    known_keys: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardReport:
+    """What became of shard `index`.
+
+    `counts` by status ("passed", "rejected", "failed", "defect"), `by_key` failures by strong key,
+    `rejections` by why, `features` by name. `failures` are whole: those with an unknown key, or
+    with a key that several causes may share, `KEPT_PER_KEY` a key at most. `defects` are the
+    harness's own: (program id, traceback). `cpu_s` is what the programs used, `harness_cpu_s` what
+    drawing, rendering, watching and forking did.
+    """
+
+    index: int
+    executed: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+    by_key: dict[str, int] = field(default_factory=dict)
+    rejections: dict[str, int] = field(default_factory=dict)
+    features: dict[str, int] = field(default_factory=dict)
+    failures: list[tuple[Program, Outcome]] = field(default_factory=list)
+    defects: tuple[tuple[str, str], ...] = ()
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+    harness_cpu_s: float = 0.0
+
+    @classmethod
+    def lost(cls, index: int, why: str) -> ShardReport:
+        """The report of a shard that no worker could finish."""
+        return cls(index=index, defects=(("", why),))
+
+
+class Tally:
+    """Gathers the outcomes of a shard into its report."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self._counts: Counter[str] = Counter()
+        self._keys: Counter[str] = Counter()
+        self._rejections: Counter[str] = Counter()
+        self._features: Counter[str] = Counter()
+        self._kept: Counter[str] = Counter()
+        self._failures: list[tuple[Program, Outcome]] = []
+        self._defects: list[tuple[str, str]] = []
+        self._cpu_s = 0.0
+
+    def add(self, program: Program, outcome: Outcome) -> None:
+        """Counts one outcome, and keeps it if it is new."""
+        self._cpu_s += outcome.cost.cpu_s
+        self._features.update(outcome.features)
+        if is_defect(outcome):
+            self._counts["defect"] += 1
+            self._defects.append((program_id(program), _why(outcome)))
+            return
+        self._counts[outcome.status] += 1
+        if outcome.rejection is not None:
+            self._rejections[outcome.rejection] += 1
+        if outcome.failure is not None:
+            self._add_failure(program, outcome)
+
+    def _add_failure(self, program: Program, outcome: Outcome) -> None:
+        assert outcome.failure is not None
+        found = signature(outcome.failure, program)
+        self._keys[found.strong] += 1
+        known = found.strong in self._shard.known_keys and not found.needs_trigger
+        if not known and self._kept[found.strong] < KEPT_PER_KEY:
+            self._kept[found.strong] += 1
+            self._failures.append((program, outcome))
+
+    def report(self, wall_s: float, harness_cpu_s: float) -> ShardReport:
+        """The report; keys are in sorted order."""
+        return ShardReport(
+            index=self._shard.index,
+            executed=self._counts.total(),
+            counts=dict(sorted(self._counts.items())),
+            by_key=dict(sorted(self._keys.items())),
+            rejections=dict(sorted(self._rejections.items())),
+            features=dict(sorted(self._features.items())),
+            failures=self._failures,
+            defects=tuple(self._defects),
+            cpu_s=round(self._cpu_s, 3),
+            wall_s=round(wall_s, 3),
+            harness_cpu_s=round(harness_cpu_s, 3),
+        )
+
+
+def _why(outcome: Outcome) -> str:
+    assert outcome.failure is not None
+    raised = outcome.failure.raised
+    said = f"{raised.type}: {raised.message}" if raised else outcome.failure.kind.value
+    return outcome.failure.evidence.get("traceback", said)

@@ -1,0 +1,92 @@
+"""Targets: where programs could run, and why each that cannot run here cannot."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+PROBE_S = 120.0
+_PROBE = """
+import importlib.util, json
+said = {"npu": importlib.util.find_spec("torch_npu") is not None}
+try:
+    import torch
+except Exception as error:
+    said["error"] = f"{type(error).__name__}: {error}"
+else:
+    said["torch"] = str(torch.__version__)
+    said["cuda_build"] = torch.backends.cuda.is_built()
+    said["cuda"] = torch.cuda.is_available()
+print(json.dumps(said))
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetStatus:
+    """Whether programs can run on target `name` with the interpreter `toolchain`; `reason` is one
+    sentence that says what there is, or what is missing."""
+
+    name: str
+    can_run: bool
+    reason: str
+    toolchain: str
+
+
+def targets(toolchain: str = sys.executable) -> list[TargetStatus]:
+    """The state of every target on this machine. Imports torch in the toolchain, not here."""
+    said = _probe(toolchain)
+    return [
+        TargetStatus(name=name, can_run=can_run, reason=reason, toolchain=toolchain)
+        for name, (can_run, reason) in (
+            ("cpu", _cpu(said)),
+            ("cuda", _cuda(said)),
+            ("npu", _npu(said)),
+        )
+    ]
+
+
+def _probe(toolchain: str) -> dict[str, Any]:
+    try:
+        ran = subprocess.run(
+            [toolchain, "-c", _PROBE], capture_output=True, text=True, timeout=PROBE_S, check=False,
+            stdin=subprocess.DEVNULL, env=os.environ | {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+        )  # fmt: skip
+    except OSError as error:
+        return {"error": f"{toolchain} cannot be started: {error.strerror}"}
+    except subprocess.TimeoutExpired:
+        return {"error": f"importing torch took more than {PROBE_S:.0f} s"}
+    try:
+        return json.loads(ran.stdout.strip().rpartition("\n")[2])
+    except ValueError:
+        words = ran.stderr.strip().rpartition("\n")[2] or f"status {ran.returncode}"
+        return {"error": f"the interpreter gave no answer: {words}"}
+
+
+def _cpu(said: dict[str, Any]) -> tuple[bool, str]:
+    if "error" in said:
+        return False, f"torch cannot be imported: {said['error']}"
+    compiler = os.environ.get("CXX", "g++")
+    if shutil.which(compiler) is None:
+        return False, f"there is no C++ compiler {compiler}, which Inductor needs"
+    return True, f"torch {said['torch']} with {compiler}"
+
+
+def _cuda(said: dict[str, Any]) -> tuple[bool, str]:
+    if "error" in said:
+        return False, f"torch cannot be imported: {said['error']}"
+    if not said["cuda_build"]:
+        return False, f"torch {said['torch']} is built without CUDA"
+    if not said["cuda"]:
+        return False, f"torch {said['torch']} finds no CUDA device"
+    return False, "a CUDA device is there, but programs run on the CPU only so far"
+
+
+def _npu(said: dict[str, Any]) -> tuple[bool, str]:
+    if not said.get("npu", False):
+        return False, "torch_npu is not installed in the toolchain"
+    return False, "torch_npu is there, but programs run on the CPU only so far"

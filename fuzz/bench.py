@@ -1,0 +1,209 @@
+"""Ground truth: campaigns against planted faults, of which it is known what they should find.
+
+Each fault is a preload file that breaks torch in one way. A campaign with a general configuration
+runs against it; then every bucket's minimized program is run once more in a torch without the
+fault. A bucket whose program passes there is the fault's; one that fails there alike is torch's
+own; anything else would be a false one.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import mean
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from corpus.bucket import Bucket
+from corpus.signature import signature
+from corpus.store import FailureRow, Store
+from fuzz.campaign import launch
+from fuzz.cli_common import Json, console, emit
+from fuzz.cli_pool import outcomes, pool
+from fuzz.config import CampaignConfig, load_config
+from fuzz.errors import EXIT_CHANGED, EXIT_OK, UserError
+from fuzz.live import Snapshot
+from generators.render import repro
+
+FAULTS = Path(__file__).resolve().parent.parent / "benchmarks" / "planted"
+CONFIG = Path(__file__).resolve().parent.parent / "configs" / "overnight.yaml"
+CASES = Path(__file__).resolve().parent.parent / "corpus" / "cases"
+
+bench = typer.Typer(help="Measure attnfuzz itself.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the group to the application."""
+    app.add_typer(bench, name="bench")
+
+
+@dataclass
+class Verdict:
+    """What a campaign made of one fault. `found_after` is CPU seconds of the campaign's workers
+    until the first bucket of the fault was recorded; `buckets` those of the fault, `torch` those
+    that fail without it too, `false` the rest; `lines` the length of each repro of the fault."""
+
+    fault: str
+    about: str
+    found_after: float | None = None
+    programs: int = 0
+    buckets: list[str] = field(default_factory=list)
+    torch: list[str] = field(default_factory=list)
+    false: list[str] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+
+
+class _Enough(Exception):
+    """The fault is found and nothing is pending."""
+
+
+class _Watch:
+    """Remembers when each bucket was first seen, and may end the campaign early."""
+
+    def __init__(self, workers: int, early: bool) -> None:
+        self.first: dict[str, float] = {}
+        self._workers = workers
+        self._early = early
+
+    def __call__(self, snapshot: Snapshot) -> None:
+        for bucket in snapshot.buckets:
+            self.first.setdefault(bucket.id, snapshot.elapsed_s * self._workers)
+        done = any(bucket.state == "done" for bucket in snapshot.buckets)
+        if self._early and done and snapshot.pending == 0:
+            raise _Enough
+
+
+@bench.command()
+def planted(
+    faults: Annotated[
+        list[str] | None, typer.Argument(help="Names of faults. Default: all there are.")
+    ] = None,
+    directory: Annotated[
+        Path, typer.Option("--dir", help="Where each fault's campaign is kept.")
+    ] = Path("campaigns/planted"),
+    config: Annotated[Path, typer.Option(help="The campaign's configuration.")] = CONFIG,
+    cpu_minutes: Annotated[float, typer.Option(help="CPU-minutes of workers per fault.")] = 5.0,
+    workers: Annotated[int, typer.Option(help="Workers, one CPU each.")] = 2,
+    seed: Annotated[int, typer.Option(help="The campaigns' seed.")] = 11,
+    early: Annotated[
+        bool, typer.Option("--early", help="End a campaign once something is found and minimized.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Run a campaign against each planted fault and say what it found.
+
+    Exit codes: 0 when every fault was found, with no false bucket; 1 otherwise; 2 on bad input.
+    """
+    files = _files(faults)
+    base = load_config(config, minutes=cpu_minutes / workers, workers=workers, seed=seed)
+    verdicts = []
+    for file in files:
+        verdicts.append(_against(file, base, directory / file.stem, early))
+        if not as_json:
+            console().print(_line(verdicts[-1]))
+    if as_json:
+        emit({"faults": [asdict(verdict) for verdict in verdicts], **_summary(verdicts)})
+    else:
+        console().print(_table(verdicts))
+        console().print(" · ".join(f"{key} {value}" for key, value in _summary(verdicts).items()))
+    good = all(verdict.buckets and not verdict.false for verdict in verdicts)
+    raise typer.Exit(EXIT_OK if good else EXIT_CHANGED)
+
+
+def _files(names: Sequence[str] | None) -> list[Path]:
+    there = {file.stem: file for file in sorted(FAULTS.glob("*.py"))}
+    for name in names or ():
+        if name not in there:
+            raise UserError(f"{name}: expected a fault in {FAULTS}, such as {min(there)}")
+    return [there[name] for name in names or there]
+
+
+def _against(fault: Path, base: CampaignConfig, directory: Path, early: bool) -> Verdict:
+    about = ast.get_docstring(ast.parse(fault.read_text())) or ""
+    verdict = Verdict(fault.stem, about)
+    watch = _Watch(base.workers, early)
+    with contextlib.suppress(_Enough):
+        corpus = [CASES] if CASES.is_dir() else []  # torch's own known failures cost nothing
+        changes = {"preload": [fault], "corpus": corpus}
+        launch(base.model_copy(update=changes), directory, watch)
+    with Store(directory, create=False) as store:
+        verdict.programs = store.totals().executed
+        rows = _minimized(store)
+        clean = _keys_without_fault(base, [row for _, row in rows])
+        for (bucket, row), key in zip(rows, clean, strict=True):
+            _attribute(verdict, bucket, row, key)
+        times = [watch.first[name] for name in verdict.buckets if name in watch.first]
+        verdict.found_after = min(times, default=None)
+    return verdict
+
+
+def _minimized(store: Store) -> list[tuple[Bucket, FailureRow]]:
+    """Each bucket with the failure that its first case was made of."""
+    found: dict[str, FailureRow] = {}
+    for row in store.failures():
+        if row.bucket is not None and row.best is not None:
+            found.setdefault(row.bucket, row)
+    return [(b, found[b.id]) for b in store.buckets() if b.id in found]
+
+
+def _keys_without_fault(base: CampaignConfig, rows: Sequence[FailureRow]) -> list[str | None]:
+    """The strong key with which each minimized program fails in unbroken torch; None: it passes."""
+    programs = [row.best for row in rows if row.best is not None]
+    with pool(base.python, []) as opened:
+        told = outcomes(opened, programs)
+    return [
+        signature(outcome.failure, program).strong if outcome.failure else None
+        for program, outcome in zip(programs, told, strict=True)
+    ]
+
+
+def _attribute(verdict: Verdict, bucket: Bucket, row: FailureRow, key: str | None) -> None:
+    if key == bucket.strong:
+        verdict.torch.append(bucket.id)
+    elif key is None and row.best is not None and row.best_outcome and row.best_outcome.failure:
+        verdict.buckets.append(bucket.id)
+        verdict.lines.append(len(repro(row.best, row.best_outcome.failure).splitlines()))
+    else:
+        verdict.false.append(bucket.id)
+
+
+def _summary(verdicts: Sequence[Verdict]) -> dict[str, str]:
+    found = [verdict for verdict in verdicts if verdict.buckets]
+    per_fault = mean(len(verdict.buckets) for verdict in found) if found else 0.0
+    return {
+        "found": f"{len(found)} of {len(verdicts)}",
+        "buckets per fault": f"{per_fault:.2f}",
+        "false buckets": str(sum(len(verdict.false) for verdict in verdicts)),
+    }
+
+
+def _cells(verdict: Verdict) -> tuple[str, ...]:
+    after = "-" if verdict.found_after is None else f"{verdict.found_after:.0f}"
+    return (
+        verdict.fault,
+        "yes" if verdict.buckets else "no",
+        after,
+        str(len(verdict.buckets)),
+        str(len(verdict.false)),
+        str(len(verdict.torch)),
+        str(min(verdict.lines, default=0) or "-"),
+        str(verdict.programs),
+    )
+
+
+def _line(verdict: Verdict) -> str:
+    return "  ".join(_cells(verdict))
+
+
+def _table(verdicts: Sequence[Verdict]) -> Table:
+    table = Table(
+        "fault", "found", "after CPU s", "buckets", "false", "torch's own", "lines", "programs"
+    )
+    for verdict in verdicts:
+        table.add_row(*_cells(verdict))
+    return table

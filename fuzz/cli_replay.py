@@ -1,0 +1,184 @@
+"""`replay`: recorded cases, run again."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fuzz.cli_common import (
+    Json,
+    Preload,
+    Toolchain,
+    console,
+    emit,
+    interpreter,
+    python_files,
+    sha256,
+)
+from fuzz.environment import differences
+from fuzz.errors import EXIT_CHANGED, UserError, user_path
+
+if TYPE_CHECKING:
+    from corpus.case import Case
+    from fuzz.replay import Recorded, Replayed
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command to the application."""
+    app.command()(replay)
+
+
+def replay(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[PATH]...",
+            help="Cases, or folders with cases below. Default: those shipped with attnfuzz.",
+        ),
+    ] = None,
+    preload: Preload = None,
+    allow_preload: Annotated[
+        bool,
+        typer.Option("--allow-preload", help="Execute the preload files stored with the cases."),
+    ] = False,
+    toolchain: Toolchain = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Sandboxes at work. Default: one a core.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Run recorded cases again: which of them no longer behave as recorded?
+
+    Each `program.yaml` is validated and rendered afresh; the `repro.py` beside it is never
+    executed. A case behaves as recorded when it fails with the same kind and the same key; one such
+    run settles it. Otherwise it is run again, as often as a failure of its recorded reliability
+    needs to show with 99% probability, and called fixed, changed, or flaky (it failed always, and
+    now only sometimes).
+
+    Data in a corpus is never executed. A case recorded with preload files therefore needs either
+    `--preload FILE` with a file of the same SHA-256, or `--allow-preload`, which executes the copy
+    that is stored with the case: say so only for a corpus from people you trust.
+
+    `attnfuzz replay campaigns/night --toolchain /opt/torch-2.12/bin/python`
+
+    Exit codes: 0 when every case behaves as recorded, 1 when any does not, 2 when a case, a preload
+    file or the toolchain cannot be used.
+    """
+    import corpus
+    from corpus.case import find_cases, read_case
+
+    folders = find_cases(paths or [Path(corpus.__file__).parent / "cases"])
+    cases = [read_case(folder) for folder in folders]
+    python, files = interpreter(toolchain), python_files(preload)
+    results, now = _results(folders, cases, python, files, allow_preload, workers, not as_json)
+    told = Counter(result.verdict.value for result in results)
+    if as_json:
+        pairs = zip(folders, cases, results, strict=True)
+        emit({"cases": [_json(*pair, now) for pair in pairs], "counts": dict(sorted(told.items()))})
+    else:
+        _print_changes(cases, results, now)
+        counts = [f"{count} {name.replace('_', ' ')}" for name, count in sorted(told.items())]
+        typer.echo(f"{len(cases)} cases: {', '.join(counts)}")
+    raise typer.Exit(EXIT_CHANGED if set(told) - {"as_recorded"} else 0)
+
+
+def _results(
+    folders: Sequence[Path],
+    cases: Sequence[Case],
+    python: str,
+    files: Sequence[Path],
+    allow_preload: bool,
+    workers: int | None,
+    tell: bool,
+) -> tuple[list[Replayed], dict[str, str]]:
+    """A result for each case, and the environment they ran in. Cases that need the same preload
+    files share their sandboxes."""
+    from actors.scratch import Scratch
+    from fuzz.cli_pool import outcomes, pool_in
+    from fuzz.replay import replay as run
+
+    results: dict[int, Replayed] = {}
+    environment: dict[str, str] = {}
+    with Scratch.create() as scratch:  # gone with everything in it, however this ends
+        groups: dict[tuple[Path, ...], list[int]] = {}
+        for place, case in enumerate(cases):
+            needed = _preload_of(case, folders[place], files, allow_preload, scratch.root)
+            groups.setdefault(needed, []).append(place)
+        for needed, places in groups.items():
+            count = min(workers or len(os.sched_getaffinity(0)), len(places))
+
+            def settled(position: int, result: Replayed, places: list[int] = places) -> None:
+                if tell:
+                    typer.echo(f"{result.tells:12} {folders[places[position]]}")
+
+            with pool_in(scratch.root, python, needed, count) as many:
+                environment = many.environment()
+                recorded = [_recorded(cases[place]) for place in places]
+                replayed = run(recorded, lambda programs: outcomes(many, programs), settled)
+                results |= dict(zip(places, replayed, strict=True))
+    return [results[place] for place in range(len(cases))], environment
+
+
+def _recorded(case: Case) -> Recorded:
+    from fuzz.replay import Recorded
+
+    runs = max(1, case.runs)
+    failures = case.failures if case.runs else 1
+    return Recorded(program=case.program, failure=case.failure, runs=runs, failures=failures)
+
+
+def _preload_of(
+    case: Case, folder: Path, files: Sequence[Path], allow_preload: bool, scratch: Path
+) -> tuple[Path, ...]:
+    """The files to execute before a case: the ones given, and where that is allowed the stored
+    copies of those that it was recorded with and that were not given."""
+    given = {sha256(path) for path in files}
+    stored = []
+    for one in case.preload:
+        if one.sha256 in given:
+            continue
+        if not allow_preload:
+            raise UserError(
+                f"{folder}: recorded with preload file {one.name}, and data in a corpus is not "
+                f"executed; give --preload FILE with SHA-256 {one.sha256}, or --allow-preload"
+            )
+        copy = scratch / one.sha256 / one.name
+        with user_path(copy):
+            copy.parent.mkdir(exist_ok=True)
+            copy.write_bytes(one.text.encode())
+        stored.append(copy)
+    return (*files, *stored)
+
+
+def _print_changes(cases: Sequence[Case], results: Sequence[Replayed], now: dict[str, str]) -> None:
+    """What differs between where the changed cases were recorded and where they ran."""
+    from fuzz.report import facts
+
+    told: list[dict[str, tuple[str, str]]] = []
+    for case, result in zip(cases, results, strict=True):
+        differs = differences(dict(case.environment), now)
+        if result.verdict == "as_recorded" or not differs or differs in told:
+            continue
+        told.append(differs)
+        pairs = {name: f"{then} then, {here} now" for name, (then, here) in differs.items()}
+        typer.echo("of the cases that changed, some were recorded elsewhere:")
+        console().print(facts(pairs))
+
+
+def _json(folder: Path, case: Case, result: Replayed, now: dict[str, str]) -> dict[str, Any]:
+    differs = differences(dict(case.environment), now)
+    return {
+        "path": str(folder),
+        "id": case.id,
+        "verdict": result.verdict.value,
+        "tells": result.tells,
+        "expected": asdict(result.expected),
+        "seen": [asdict(one) for one in result.seen],
+        "environment": {name: list(pair) for name, pair in differs.items()},
+    }

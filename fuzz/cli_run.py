@@ -1,0 +1,178 @@
+"""`run` and `minimize`: one program in a sandbox, and the smallest that still fails like it."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fuzz.cli_common import (
+    Json,
+    Preload,
+    ProgramFile,
+    Toolchain,
+    console,
+    emit,
+    interpreter,
+    note,
+    python_files,
+    read_program,
+)
+from fuzz.errors import EXIT_CHANGED, UserError, user_path
+
+if TYPE_CHECKING:
+    from fuzz.minimize import Minimize
+    from fuzz.pool import Pool
+    from generators.outcome import Failure, Outcome
+    from generators.program import Program
+
+CONFIRM_RUNS = 5
+MAX_CANDIDATES = 1000
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands to the application."""
+    app.command()(run)
+    app.command()(minimize)
+
+
+def run(
+    program: ProgramFile,
+    preload: Preload = None,
+    toolchain: Toolchain = None,
+    as_json: Json = False,
+) -> None:
+    """Run one program in a sandbox, and tell what became of it.
+
+    Tells the outcome, the layer to blame, the evidence, and what it cost.
+
+    `attnfuzz run program.yaml --toolchain /opt/torch-2.12/bin/python`
+
+    Exit codes: 0 when it passed or was refused by design, 1 when it failed, 2 when the program, a
+    preload file or the toolchain cannot be used.
+    """
+    loaded = read_program(program)
+    files, python = python_files(preload), interpreter(toolchain)
+
+    from fuzz.cli_pool import outcomes, pool
+    from fuzz.report_outcome import outcome_json, outcome_text
+
+    with pool(python, files) as one:
+        (outcome,) = outcomes(one, [loaded])
+        environment = one.environment()
+    if as_json:
+        emit(outcome_json(loaded, outcome) | {"environment": environment})
+    else:
+        console().print(outcome_text(loaded, outcome))
+    raise typer.Exit(EXIT_CHANGED if outcome.status == "failed" else 0)
+
+
+def minimize(
+    program: ProgramFile,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Where to write the program. Default: stdout.")
+    ] = None,
+    repro: Annotated[
+        Path | None, typer.Option("--repro", help="Where to write its standalone script.")
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(min=1, help="Budget; the smallest program so far is kept.")
+    ] = 600,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Sandboxes at work. Default: one a core.")
+    ] = None,
+    preload: Preload = None,
+    toolchain: Toolchain = None,
+    as_json: Json = False,
+) -> None:
+    """Shrink a failing program as long as it fails alike.
+
+    Alike is: the same kind, exception and place, or the same output wrong. The result is 1-minimal
+    (no single simplification of it still fails alike) unless the budget ended first, which is said.
+
+    `attnfuzz minimize program.yaml --out small.yaml --repro repro.py`
+
+    Exit codes: 0 when it was minimized, 2 when the program does not fail or cannot be used.
+    """
+    loaded = read_program(program)
+    files, python = python_files(preload), interpreter(toolchain)
+
+    from fuzz.cli_pool import drive, pool
+    from generators.codec import dump_program
+    from generators.render import repro as script
+
+    with pool(python, files, workers or len(os.sched_getaffinity(0))) as many:
+        stage = _search(many, loaded, program)
+        for path in (out, repro):
+            if path is not None:
+                with user_path(path):
+                    path.open("a").close()  # better now than after minutes of work
+        search, until = stage.search, time.monotonic() + seconds
+
+        def told() -> None:
+            if stage.progress:
+                stage.progress = False
+                note(f"{search.evaluated} candidates, {search.steps} accepted")
+
+        drive(many, stage, told, stop=lambda: time.monotonic() > until)
+    failure = search.outcome.failure
+    assert failure is not None
+    text, source = dump_program(search.best), script(search.best, failure)
+    for path, content in ((out, text), (repro, source)):
+        if path is not None:
+            with user_path(path):
+                path.write_text(content, encoding="utf-8")
+    if as_json:
+        emit(_minimized_json(stage, source))
+    elif out is None:
+        typer.echo(text, nl=False)
+    minimal = "1-minimal" if search.minimal else "the budget ended; the smallest so far"
+    note(f"{search.evaluated} candidates, {search.steps} accepted: {minimal}")
+
+
+def _search(many: Pool, program: Program, where: str) -> Minimize:
+    """The search from `program`, after it was seen to fail; as patient as it is unreliable."""
+    from fuzz.cli_pool import drive, outcomes
+    from fuzz.confirm import Confirm, attempts_for
+    from fuzz.minimize import Minimize, Minimizer, fails_alike
+
+    first = _first_failure(outcomes(many, [program]))
+    if first is None:
+        first = _first_failure(outcomes(many, [program] * (CONFIRM_RUNS - 1)))
+    if first is None:
+        never = f"but it never did in {CONFIRM_RUNS} runs"
+        raise UserError(f"{where}: expected a program that fails, {never}")
+    assert first.failure is not None
+    judge = fails_alike(_key(first.failure, program))
+    confirm = Confirm(program, judge, CONFIRM_RUNS)
+    drive(many, confirm)
+    note(f"fails in {confirm.failed} of {confirm.runs} runs: {first.failure.kind.value}")
+    search = Minimizer(program, first, judge, max_candidates=MAX_CANDIDATES)
+    return Minimize(search, attempts=attempts_for(confirm.failed, confirm.runs))
+
+
+def _first_failure(seen: list[Outcome]) -> Outcome | None:
+    return next((outcome for outcome in seen if outcome.failure is not None), None)
+
+
+def _key(failure: Failure, program: Program) -> str:
+    from corpus.signature import signature
+
+    return signature(failure, program).strong
+
+
+def _minimized_json(stage: Minimize, source: str) -> dict[str, Any]:
+    from fuzz.report_outcome import outcome_json
+    from generators.codec import to_data
+
+    search = stage.search
+    return outcome_json(search.best, search.outcome) | {
+        "program": to_data(search.best),
+        "repro": source,
+        "minimal": search.minimal,
+        "candidates": search.evaluated,
+        "accepted": search.steps,
+    }

@@ -1,0 +1,121 @@
+"""Confirmation: a failure is run afresh before anything is made of it; so is its script at last."""
+
+from __future__ import annotations
+
+from actors.job import Deadlines
+from fuzz.evaluate import reproduces
+from fuzz.minimize import Judge
+from fuzz.schedule import outcomes_of
+from fuzz.tasks import Answer, ReproTask, RunTask, Task, TaskFailed, WorkerDied
+from generators.outcome import Failure, FailureKind, Outcome
+from generators.program import Program
+
+FLAKY_BELOW = 0.2
+"""A program that fails in a smaller share of its fresh runs is flaky."""
+
+INTERPRETER_S = 60.0
+"""Seconds that a plain process may take on top of a phase's deadline: to import torch, and to
+build the precompiled headers that a sandbox shares."""
+
+
+def is_flaky(failed: int, runs: int) -> bool:
+    """Whether `failed` of `runs` fresh runs is too seldom to go on with."""
+    return runs > 0 and failed < FLAKY_BELOW * runs
+
+
+def attempts_for(failed: int, runs: int, miss: float = 0.05, most: int = 8) -> int:
+    """How often to run a candidate so that a failure as reliable as this one (`failed` of `runs`)
+    is missed with probability at most `miss`: the least n with (1 - failed/runs)^n <= miss."""
+    missed, count = 1.0 - (failed / runs if runs else 1.0), 1
+    while missed**count > miss and count < most:
+        count += 1
+    return count
+
+
+class Confirm:
+    """Runs `program` afresh `runs` times, each a task of its own. `failed` counts the runs that
+    `judge` takes for the same failure, `outcome` is the first of them. Only the first run confirms
+    a missed deadline with a longer one: that takes four deadlines, and once is enough."""
+
+    name = "confirming"
+
+    def __init__(self, program: Program, judge: Judge, runs: int) -> None:
+        self.others: list[tuple[Program, Outcome]] = []
+        self.outcome: Outcome | None = None
+        self.failed = 0
+        self.runs = runs
+        self._program = program
+        self._judge = judge
+        self._asked = self._told = 0
+
+    @property
+    def finished(self) -> bool:
+        return self._told == self.runs
+
+    def ask(self) -> Task | None:
+        if self._asked == self.runs:
+            return None
+        self._asked += 1
+        return RunTask((self._program,), confirm_hang=self._asked == 1)
+
+    def tell(self, task: Task, answer: Answer) -> None:
+        self._told += 1
+        program = self._program
+        for outcome in outcomes_of(task, answer):
+            if self._judge(program, outcome):
+                self.failed += 1
+                self.outcome = self.outcome or outcome
+            elif outcome.status == "failed":
+                self.others.append((program, outcome))
+
+
+class Validate:
+    """Runs the script of a failure in clean processes. `reproduced` counts the runs that ended as
+    the failure says, `runs` those that were made."""
+
+    name = "validating"
+
+    def __init__(self, task: ReproTask, failure: Failure) -> None:
+        self.others: list[tuple[Program, Outcome]] = []
+        self.reproduced = 0
+        self.runs = 0
+        self.task = task
+        self._failure = failure
+        self._asked = self._told = False
+
+    @property
+    def finished(self) -> bool:
+        return self._told
+
+    def ask(self) -> Task | None:
+        if self._asked:
+            return None
+        self._asked = True
+        return self.task
+
+    def tell(self, task: Task, answer: Answer) -> None:
+        self._told = True
+        if isinstance(answer, WorkerDied | TaskFailed):
+            return
+        assert isinstance(answer, list)
+        self.runs = len(answer)
+        self.reproduced = sum(reproduces(run, self._failure) for run in answer)  # type: ignore[arg-type]
+
+
+def repro_timeout(failure: Failure, deadlines: Deadlines) -> float:
+    """Seconds after which a script hangs: its phase's deadline for a hang, else the total."""
+    if failure.kind is FailureKind.HANG:
+        return deadlines.of(failure.phase) + INTERPRETER_S
+    return deadlines.total + INTERPRETER_S
+
+
+def hasty(failure: Failure, seconds: dict[str, float], deadlines: Deadlines) -> Deadlines:
+    """Deadlines to minimize a hang with: three times what all other phases took together (in
+    `seconds`, by phase), at least a quarter of the usual deadline, at most all of it."""
+    usual = 3 * sum(took for phase, took in seconds.items() if phase != failure.phase.value)
+    limits = {
+        phase: min(limit, max(limit / 4, usual))
+        for phase, limit in vars(deadlines).items()
+        if phase != "total"
+    }
+    return Deadlines(**limits, total=deadlines.total)

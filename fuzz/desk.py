@@ -1,0 +1,389 @@
+"""What is done with a finding: confirm it, minimize it, give it a bucket, validate, try variants.
+
+The `Desk` holds the findings under investigation. Each step's result is in the store before the
+next begins, and a step that was cut short is simply done again: `Desk` reads what is pending from
+the store when it is made. Findings that share a strong key are looked into one after the other,
+since the first one's bucket mostly answers for the rest.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from actors.verdict import is_defect
+from corpus.bucket import Bucket, assign, joined, merge_kin, new_bucket, wrong_outputs
+from corpus.case import find_cases, read_bucket
+from corpus.known_issues import load_known_issues, match
+from corpus.signature import signature
+from corpus.store import FailureRow, State, Store
+from fuzz.config import CampaignConfig
+from fuzz.confirm import Confirm, Validate, is_flaky
+from fuzz.investigate import Investigation, Stages
+from fuzz.keep import keep, script
+from fuzz.minimize import Minimize, Minimizer
+from fuzz.schedule import Stage
+from fuzz.tasks import Answer, Task
+from fuzz.variants import Variants
+from generators.codec import program_id
+from generators.features import features
+from generators.outcome import Failure, FailureKind, Outcome
+from generators.program import Program
+
+MAX_FLAKY_PER_KEY = 3
+"""Flaky findings of one key after which further ones are not run again, only recorded as flaky."""
+
+MAX_OTHERS_PER_KEY = 2
+"""Findings of one other key that one investigation may bring in."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """A task of a stage of an investigation. Its answer may come when the stage is over."""
+
+    investigation: Investigation
+    stage: Stage
+    task: Task
+
+
+def with_corpus(found: list[Bucket], corpora: Sequence[Path]) -> list[Bucket]:
+    """`found`, and the buckets of `corpora` besides, labelled as known: what belongs to one of
+    those is counted and not looked into again. Raises CaseError."""
+    buckets = {bucket.id: bucket for bucket in found}
+    for case in find_cases(corpora):
+        bucket = read_bucket(case.parent)
+        label = bucket.known_issue or f"corpus {bucket.id}"
+        buckets.setdefault(bucket.id, replace(bucket, known_issue=label))
+    return list(buckets.values())
+
+
+class Desk:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        config: CampaignConfig,
+        directory: Path,
+        store: Store,
+        environment: dict[str, str],
+        scratch: Path,
+        clock: Callable[[], float],
+    ) -> None:
+        self.buckets: list[Bucket] = with_corpus(store.buckets(), config.corpus)
+        self.active: list[Investigation] = []
+        self.defects: list[str] = []
+        self._config = config
+        self._directory = directory
+        self._store = store
+        self._environment = environment
+        self._clock = clock
+        self._stages = Stages(config, scratch)
+        self._issues = load_known_issues(config.known_issues)
+        self._queue: list[Investigation] = []
+        self._waiting: dict[str, deque[FailureRow]] = defaultdict(deque)
+        self._flaky = Counter(row.strong for row in store.failures(state=State.FLAKY))
+        self._others: Counter[tuple[str, str]] = Counter()
+        self._rounding_off = False
+        self._parked = 0
+        self.reliability = {
+            row.bucket: f"{row.failures}/{row.runs}"
+            for row in reversed(store.failures())
+            if row.bucket is not None and row.runs
+        }
+        for row in store.pending():
+            self.receive(row)
+
+    @property
+    def pending(self) -> int:
+        """Findings with which something is left to do."""
+        waiting = sum(len(rows) for rows in self._waiting.values())
+        return len(self.active) + len(self._queue) + waiting + self._parked
+
+    def settled_keys(self) -> frozenset[str]:
+        """Strong keys that have a bucket."""
+        return frozenset(bucket.strong for bucket in self.buckets)
+
+    def round_off(self) -> None:
+        """Time is nearly up: minimizing keeps the best so far, and nothing new is begun."""
+        self._rounding_off = True
+        for investigation in self.active:
+            if isinstance(investigation.stage, Minimize):
+                investigation.stage.search.stop()
+
+    def receive(self, row: FailureRow) -> None:
+        """A recorded failure with which something is left to do."""
+        failure = row.outcome.failure
+        assert failure is not None
+        if row.bucket is None:
+            found = signature(failure, row.program)
+            bucket = assign(found, failure, features(row.program), self.buckets)
+            if bucket is not None:
+                self._end(row, State.DUPLICATE, joined(bucket, failure))
+                return
+            if self._flaky[row.strong] >= MAX_FLAKY_PER_KEY:
+                self._end(row, State.FLAKY)
+                return
+            if any(i.key == row.strong for i in [*self.active, *self._queue]):
+                self._waiting[row.strong].append(row)
+                return
+        self._queue.append(self._begin(row, failure))
+        self._queue.sort(key=lambda investigation: investigation.rank)
+
+    def ask(self) -> Work | None:
+        """The most urgent task, from a finding already begun if there is one."""
+        for investigation in list(self.active):
+            work = self._work_of(investigation)
+            if work is not None:
+                return work
+        while self._queue and not self._rounding_off:
+            work = self._work_of(self._open())
+            if work is not None:
+                return work
+        return None
+
+    def _open(self) -> Investigation:
+        """The next finding of the queue, now active."""
+        investigation = self._queue.pop(0)
+        investigation.since = self._clock()
+        self.active.append(investigation)
+        self.active.sort(key=lambda one: one.rank)
+        if isinstance(investigation.stage, Confirm):
+            self._store.update_failure(investigation.id, State.CONFIRMING)
+        return investigation
+
+    def _work_of(self, investigation: Investigation) -> Work | None:
+        """A task of the stage at hand, or of the next where asking has shown it to be finished."""
+        while investigation in self.active:
+            stage = investigation.stage
+            task = stage.ask()
+            if task is not None:
+                return Work(investigation, stage, task)
+            if not stage.finished:
+                return None
+            self._advance(investigation)
+        return None
+
+    def tell(self, work: Work, answer: Answer) -> None:
+        """What became of a task."""
+        investigation, stage = work.investigation, work.stage
+        stage.tell(work.task, answer)
+        self._take_others(investigation, stage)
+        if stage is not investigation.stage:
+            return
+        if isinstance(stage, Minimize) and stage.progress:
+            stage.progress = False
+            self._save_progress(investigation, stage.search)
+        self._advance(investigation)
+
+    def tick(self) -> None:
+        """Ends minimizations whose time is up."""
+        for investigation in list(self.active):
+            stage = investigation.stage
+            if isinstance(stage, Minimize):
+                if self._clock() - investigation.since > self._config.minimize.seconds:
+                    stage.search.stop()
+                self._advance(investigation)
+
+    # From one stage to the next
+
+    def _begin(self, row: FailureRow, failure: Failure) -> Investigation:
+        """The investigation of a row, at the stage that its state says."""
+        best, outcome = row.best or row.program, row.best_outcome or row.outcome
+        known = match(failure, row.program, self._environment, self._issues)
+        investigation = Investigation(
+            row,
+            self._stages.confirm(row),
+            best,
+            outcome,
+            known,
+            self._clock(),
+            row.failures,
+            row.runs,
+        )
+        if row.bucket is not None:
+            investigation.bucket = self._bucket(row.bucket)
+            investigation.stage = self._after_minimizing(investigation)
+        elif row.state in (State.CONFIRMED, State.MINIMIZING):
+            investigation.stage = self._stages.minimize(investigation, self.buckets)
+        return investigation
+
+    def _advance(self, investigation: Investigation) -> None:
+        """Goes from stage to stage while the one at hand is finished."""
+        while investigation in self.active and investigation.stage.finished:
+            stage = investigation.stage
+            if isinstance(stage, Confirm) and stage.name == "confirming":
+                self._confirmed(investigation, stage)
+            elif isinstance(stage, Confirm):
+                self._rechecked(investigation, stage)
+            elif isinstance(stage, Minimize):
+                self._minimized(investigation, stage.search)
+            elif isinstance(stage, Validate):
+                self._validated(investigation, stage)
+            elif isinstance(stage, Variants):
+                self._store.save_variants(program_id(investigation.best), stage.matrix)
+                self._finish(investigation, State.DONE)
+            investigation.since = self._clock()
+
+    def _confirmed(self, investigation: Investigation, stage: Confirm) -> None:
+        failed, runs = stage.failed, stage.runs
+        if is_flaky(failed, runs):
+            self._store.update_failure(investigation.id, State.FLAKY, runs=runs, failures=failed)
+            self._flaky[investigation.key] += 1
+            self._leave(investigation)
+            return
+        investigation.failed, investigation.runs = failed, runs
+        investigation.outcome = stage.outcome or investigation.outcome
+        self._store.update_failure(investigation.id, State.CONFIRMED, runs=runs, failures=failed)
+        if self._rounding_off:
+            self._park(investigation)
+        else:
+            investigation.stage = self._stages.minimize(investigation, self.buckets)
+
+    def _save_progress(self, investigation: Investigation, search: Minimizer) -> None:
+        investigation.best, investigation.outcome = search.best, search.outcome
+        self._store.update_failure(
+            investigation.id,
+            State.MINIMIZING,
+            best=(search.best, search.outcome),
+            evaluated=investigation.row.evaluated + search.evaluated,
+        )
+
+    def _minimized(self, investigation: Investigation, search: Minimizer) -> None:
+        simpler = investigation.best != investigation.row.program
+        if self._rounding_off and not simpler and not search.minimal:
+            self._park(investigation)  # a bucket of an unminimized program would explain nothing
+        elif simpler and investigation.failure.kind is FailureKind.HANG:
+            # Its candidates had shorter deadlines: the result may only be slow.
+            investigation.stage = self._stages.recheck(investigation)
+        else:
+            self._file(investigation)
+
+    def _rechecked(self, investigation: Investigation, stage: Confirm) -> None:
+        if not stage.failed:
+            investigation.best = investigation.row.program
+            investigation.outcome = investigation.row.outcome
+        self._file(investigation)
+
+    def _file(self, investigation: Investigation) -> None:
+        """Finds or makes the bucket of a minimized failure."""
+        program, failure = investigation.best, investigation.failure
+        best = (program, investigation.outcome)
+        bucket, is_new = self._bucket_for(investigation)
+        bucket = joined(bucket, failure, features(program))
+        kept = program_id(program) in bucket.notes.get("repro", {})
+        if kept or (not is_new and self._cases(bucket) >= self._config.max_cases_per_bucket):
+            self._end(investigation.row, State.DUPLICATE, bucket, best)
+            self._leave(investigation)
+            return
+        self._end(investigation.row, State.MINIMIZED, bucket, best)
+        self.reliability.setdefault(bucket.id, f"{investigation.failed}/{investigation.runs}")
+        investigation.bucket = bucket
+        investigation.stage = self._after_minimizing(investigation)
+
+    def _bucket_for(self, investigation: Investigation) -> tuple[Bucket, bool]:
+        """The bucket of a minimized failure, and whether it is a new one."""
+        program, failure = investigation.best, investigation.failure
+        found, traits = signature(failure, program), features(program)
+        there = merge_kin(found, failure, traits, self.buckets)
+        if there is not None:
+            return there, False
+        known = match(failure, program, self._environment, self._issues)
+        original = investigation.row.outcome.failure
+        fresh = new_bucket(
+            found,
+            failure,
+            traits,
+            known_issue=known.id if known else None,
+            outputs=wrong_outputs(original) if original else (),
+        )
+        for old in self.buckets:
+            if old.strong == fresh.strong and assign(found, failure, old.trigger, [fresh]):
+                # The old one's program was not minimal: had this come first, it would be of this.
+                return old, False
+        return fresh, True
+
+    def _after_minimizing(self, investigation: Investigation) -> Stage:
+        """Validation, or where a case is on disk already, the variants."""
+        bucket = investigation.bucket
+        assert bucket is not None
+        if program_id(investigation.best) in bucket.notes.get("repro", {}):
+            return self._stages.variants(investigation)
+        text = script(investigation.best, investigation.failure, self.defects)
+        return self._stages.validate(investigation, text)
+
+    def _validated(self, investigation: Investigation, stage: Validate) -> None:
+        assert investigation.bucket is not None
+        name = program_id(investigation.best)
+        tried = {**investigation.bucket.notes.get("repro", {})}
+        tried[name] = {"runs": stage.runs, "reproduced": stage.reproduced}
+        # Other findings may have joined the bucket meanwhile: theirs is kept.
+        latest = self._bucket(investigation.bucket.id)
+        bucket = replace(latest, notes={**latest.notes, "repro": tried})
+        keep(self._directory, bucket, investigation, stage.task.text, self._environment,
+             self._config.preload)  # fmt: skip
+        self._end(investigation.row, State.MINIMIZED, bucket)
+        investigation.bucket = bucket
+        if self._rounding_off and self._config.variants:
+            self._park(investigation)
+        else:
+            investigation.stage = self._stages.variants(investigation)
+
+    # Bookkeeping
+
+    def _take_others(self, investigation: Investigation, stage: Stage) -> None:
+        """Failures of another kind met on the way become findings, if nothing explains them yet."""
+        others = list(stage.others)
+        stage.others.clear()
+        for program, outcome in others:
+            failure = outcome.failure
+            if failure is None or is_defect(outcome):
+                continue
+            found = signature(failure, program)
+            met = (investigation.id, found.strong)
+            if self._others[met] >= MAX_OTHERS_PER_KEY:
+                continue
+            if assign(found, failure, features(program), self.buckets) is not None:
+                continue
+            self._others[met] += 1
+            row = self._store.add_failure(program, outcome)
+            if row is not None:
+                self.receive(row)
+
+    def _end(
+        self,
+        row: FailureRow,
+        state: State,
+        bucket: Bucket | None = None,
+        best: tuple[Program, Outcome] | None = None,
+    ) -> None:
+        self._store.update_failure(row.program_id, state, bucket=bucket, best=best)
+        if bucket is not None:
+            self.buckets = [bucket if one.id == bucket.id else one for one in self.buckets]
+            if all(one.id != bucket.id for one in self.buckets):
+                self.buckets.append(bucket)
+
+    def _finish(self, investigation: Investigation, state: State) -> None:
+        self._store.update_failure(investigation.id, state)
+        self._leave(investigation)
+
+    def _park(self, investigation: Investigation) -> None:
+        """What is left to do with it is left to a resumed campaign."""
+        self._parked += 1
+        self._leave(investigation)
+
+    def _leave(self, investigation: Investigation) -> None:
+        """Off the desk; those that waited for its answer are looked at again."""
+        self.active.remove(investigation)
+        waiting = self._waiting.pop(investigation.key, deque())
+        for row in waiting:
+            self.receive(row)
+
+    def _bucket(self, name: str) -> Bucket:
+        return next(bucket for bucket in self.buckets if bucket.id == name)
+
+    def _cases(self, bucket: Bucket) -> int:
+        """Failures of a bucket that have, or will have, a case of their own."""
+        rows = self._store.failures(bucket=bucket.id)
+        return sum(row.state in (State.MINIMIZED, State.DONE) for row in rows)

@@ -1,0 +1,52 @@
+"""What a result depends on besides the program: versions and the machine, without importing torch.
+
+What the *toolchain* is (its Python, torch, compiler) is asked of its own interpreter by the
+sandbox; this is the driver's side.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib import metadata
+
+DISTRIBUTIONS = ("attnfuzz", "hypothesis", "ray", "torch")
+
+
+def version(distribution: str) -> str:
+    """The installed version of `distribution`, or "not installed"."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def environment() -> dict[str, str]:
+    """Versions of what decides the programs and of what runs them, and the machine."""
+    return {
+        **{name: version(name) for name in DISTRIBUTIONS},
+        "python": platform.python_version(),
+        "os": f"{platform.system()} {platform.release()}",
+        "machine": platform.machine(),
+        "cpu": cpu_model(),
+        "cores": str(len(os.sched_getaffinity(0))),
+    }
+
+
+def cpu_model() -> str:
+    """The processor's name as Linux tells it, or its architecture."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            names = (line.partition(":")[2] for line in file if line.startswith("model name"))
+            return next(names, platform.machine()).strip()
+    except OSError:
+        return platform.machine()
+
+
+def differences(recorded: dict[str, str], now: dict[str, str]) -> dict[str, tuple[str, str]]:
+    """What differs between two environments, for the keys that both have: {key: (then, now)}."""
+    return {
+        key: (recorded[key], now[key])
+        for key in sorted(recorded.keys() & now.keys())
+        if recorded[key] != now[key]
+    }

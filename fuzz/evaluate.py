@@ -1,0 +1,95 @@
+"""Does a script fail by itself? Runs `repro.py` in a clean process, without anything of ours."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+
+from fuzz.tasks import ReproRun, ReproTask
+from generators.outcome import Failure, FailureKind
+
+KEPT = 20_000
+"""Bytes kept of what a script writes to stderr."""
+
+BOOTSTRAP = """\
+import importlib.util, runpy, sys
+from pathlib import Path
+*preload, script = sys.argv[1:]
+for path in preload:
+    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+sys.argv = [script]
+runpy.run_path(script, run_name="__main__")
+"""
+"""Loads preload files as the sandbox does, then runs the script; unused without preload files."""
+
+
+def run_repro(task: ReproTask) -> list[ReproRun]:
+    """Run a script `task.runs` times, each in a process of its own that sees nothing of ours.
+
+    The interpreter is isolated (`-I`: no PYTHON* variables, no current folder on its path).
+    Inductor's caches of compiled graphs are off, so that every run compiles; its folder, with the
+    precompiled headers, is shared by the runs.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="repro-", dir=task.folder))
+    try:
+        script = folder / "repro.py"
+        script.write_text(task.text, encoding="utf-8")
+        return [_run_once(task, script, folder) for _ in range(task.runs)]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _run_once(task: ReproTask, script: Path, folder: Path) -> ReproRun:
+    arguments = [str(script)]
+    if task.preload:
+        arguments = ["-c", BOOTSTRAP, *task.preload, str(script)]
+    with (folder / "stderr").open("w+b") as stderr:
+        process = subprocess.Popen(
+            [task.python, "-I", *arguments],
+            cwd=folder,
+            env=_environment(folder),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            start_new_session=True,
+        )
+        try:
+            status: int | None = process.wait(task.timeout_s)
+        except subprocess.TimeoutExpired:
+            status = None
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - KEPT))
+        return ReproRun(status, stderr.read().decode("utf-8", "replace"))
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "RAY_", "TORCH"))}
+    return kept | {
+        "TMPDIR": str(folder),
+        "TORCHINDUCTOR_CACHE_DIR": str(folder.parent / "repro-cache"),
+        "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
+        "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
+    }
+
+
+def reproduces(run: ReproRun, failure: Failure) -> bool:
+    """Whether a script's end is what `failure` looks like from outside."""
+    if failure.kind is FailureKind.HANG:
+        return run.status is None
+    if run.status is None:
+        return False
+    if failure.signal is not None:
+        return run.status == -getattr(signal, failure.signal, 0)
+    if failure.raised is None:
+        return run.status == 1 and "AssertionError" in run.stderr
+    return run.status != 0 and failure.raised.type.rpartition(".")[2] in run.stderr

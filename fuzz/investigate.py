@@ -1,0 +1,107 @@
+"""One finding under investigation, and the stages that it goes through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from actors.job import Deadlines
+from corpus.bucket import Bucket, assign
+from corpus.known_issues import KnownIssue
+from corpus.signature import signature
+from corpus.store import FailureRow
+from fuzz.config import CampaignConfig
+from fuzz.confirm import Confirm, Validate, attempts_for, hasty, repro_timeout
+from fuzz.minimize import Minimize, Minimizer, fails_alike
+from fuzz.schedule import Stage
+from fuzz.tasks import ReproTask
+from fuzz.variants import Variants, variants
+from generators.features import features
+from generators.outcome import Failure, FailureKind, Outcome
+from generators.program import Program
+
+
+@dataclass
+class Investigation:
+    """One finding and how far it is. `best` and `outcome` are its simplest program so far and what
+    that did; `since` is when its stage began, on the campaign's clock."""
+
+    row: FailureRow
+    stage: Stage
+    best: Program
+    outcome: Outcome
+    known: KnownIssue | None
+    since: float
+    failed: int = 0
+    runs: int = 0
+    bucket: Bucket | None = None
+
+    @property
+    def id(self) -> str:
+        return self.row.program_id
+
+    @property
+    def key(self) -> str:
+        return self.row.strong
+
+    @property
+    def failure(self) -> Failure:
+        assert self.outcome.failure is not None
+        return self.outcome.failure
+
+    @property
+    def rank(self) -> tuple[bool, int]:
+        """Known issues after new ones, then in the order they were found."""
+        return (self.known is not None, self.row.number)
+
+
+class Stages:
+    """Makes the stages of investigations as the configuration says."""
+
+    def __init__(self, config: CampaignConfig, scratch: Path) -> None:
+        self._config = config
+        self._scratch = scratch
+        self._deadlines = Deadlines(**config.deadlines.model_dump())
+
+    def confirm(self, row: FailureRow) -> Confirm:
+        return Confirm(row.program, fails_alike(row.strong), self._config.confirm_runs)
+
+    def minimize(self, investigation: Investigation, buckets: Iterable[Bucket]) -> Minimize:
+        """The search from the best so far, past programs that one of `buckets` explains."""
+        row, failure = investigation.row, investigation.failure
+        found = signature(failure, row.program)
+        mine = [bucket for bucket in buckets if bucket.strong == row.strong]
+        search = Minimizer(
+            investigation.best,
+            investigation.outcome,
+            fails_alike(row.strong),
+            max_candidates=max(1, self._config.minimize.max_candidates - row.evaluated),
+            avoid=lambda program: assign(found, failure, features(program), mine) is not None,
+        )
+        deadlines = None
+        if failure.kind is FailureKind.HANG:
+            deadlines = hasty(failure, investigation.outcome.cost.phases, self._deadlines)
+        attempts = attempts_for(investigation.failed, investigation.runs)
+        return Minimize(search, attempts, deadlines)
+
+    def recheck(self, investigation: Investigation) -> Confirm:
+        """One more run, at the usual deadlines, of what was minimized with shorter ones."""
+        stage = Confirm(investigation.best, fails_alike(investigation.key), 1)
+        stage.name = "rechecking"
+        return stage
+
+    def validate(self, investigation: Investigation, script: str) -> Validate:
+        task = ReproTask(
+            script,
+            self._config.python,
+            str(self._scratch),
+            self._config.repro_runs,
+            repro_timeout(investigation.failure, self._deadlines),
+            tuple(str(path) for path in self._config.preload),
+        )
+        return Validate(task, investigation.failure)
+
+    def variants(self, investigation: Investigation) -> Variants:
+        programs = variants(investigation.best) if self._config.variants else {}
+        return Variants(programs, fails_alike(investigation.key))

@@ -1,0 +1,64 @@
+"""A minimized finding goes to disk: its script, its case, its bucket."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from corpus.bucket import Bucket
+from corpus.case import Case, Preload, write_bucket, write_case
+from fuzz.investigate import Investigation
+from generators.outcome import Failure
+from generators.program import Program
+from generators.render import repro, source
+
+CORPUS = "corpus"
+_FOLDER = r"(?<![\w.:/])/(?:[^\s/\"':,]+/)"
+_FOLDERS = re.compile(rf"{_FOLDER}*site-packages/|{_FOLDER}+")
+
+
+def script(program: Program, failure: Failure, defects: list[str]) -> str:
+    """`repro.py` for a failure. Where its renderer fails, which is our defect and goes to
+    `defects`, the program's whole source."""
+    try:
+        return repro(program, failure)
+    except Exception:  # any defect of ours: the finding matters more
+        defects.append(traceback.format_exc())
+        return source(program)
+
+
+def portable(evidence: Mapping[str, str]) -> dict[str, str]:
+    """Evidence without the folders of the machine that it comes from: paths begin below
+    site-packages, or are a file's name."""
+    return {name: _FOLDERS.sub("", text) for name, text in evidence.items()}
+
+
+def keep(
+    directory: Path,
+    bucket: Bucket,
+    investigation: Investigation,
+    text: str,
+    environment: Mapping[str, str],
+    preload: Sequence[Path],
+) -> None:
+    """Write the bucket and the finding's case, whose script is `text`, under `directory`/corpus.
+
+    Doing it twice leaves what doing it once does. Raises OSError.
+    """
+    failure = investigation.failure
+    case = Case(
+        program=investigation.best,
+        failure=replace(failure, evidence=portable(failure.evidence)),
+        environment=environment,
+        original=investigation.id,
+        minimized=investigation.best != investigation.row.program,
+        runs=investigation.runs,
+        failures=investigation.failed,
+        preload=tuple(Preload.of(path) for path in preload),
+        repro=text,
+    )
+    write_bucket(directory / CORPUS, bucket)
+    write_case(directory / CORPUS, bucket, case)

@@ -1,0 +1,167 @@
+"""A pool of Ray actors, one per slot, each pinned to its CPU by Ray's own resources."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayTaskError, WorkerCrashedError
+
+from actors.remote import Worker
+from actors.sandbox import SandboxError
+from actors.worker import WorkerConfig
+from fuzz.evaluate import run_repro
+from fuzz.tasks import (
+    MAX_ATTEMPTS,
+    Answer,
+    Finished,
+    Handle,
+    ReproTask,
+    RunTask,
+    ShardTask,
+    Task,
+    TaskFailed,
+    WorkerDied,
+)
+
+OBJECT_STORE_BYTES = 100 * 1024 * 1024
+"""Reports are small; Ray's default would take a third of the machine's memory."""
+
+FATAL = (SandboxError, OSError)
+"""Exceptions of a worker that no other task would be spared: they end the campaign."""
+
+
+@dataclass
+class _Running:
+    handle: Handle
+    task: Task
+    slot: int
+    attempts: int = 1
+
+
+class RayPool:
+    """See the module's docstring. A worker that dies is replaced and its task tried again, up to
+    `MAX_ATTEMPTS` times in all. Raises what a worker's sandbox raised when it cannot start."""
+
+    def __init__(self, config: WorkerConfig, workers: int) -> None:
+        self.size = workers
+        self._config = config
+        self._handles = 0
+        self._running: dict[Any, _Running] = {}
+        _start_ray(workers, Path(config.scratch) / "ray")
+        self._actors = [self._new_actor() for _ in range(workers)]
+        self._idle = list(range(workers))[::-1]
+
+    @property
+    def free(self) -> int:
+        return len(self._idle)
+
+    def environment(self) -> dict[str, str]:
+        try:
+            return ray.get(self._actors[0].environment.remote())
+        except (RayActorError, RayTaskError) as error:
+            raise _told(error) from error
+
+    def submit(self, task: Task) -> Handle:
+        if not self._idle:
+            raise RuntimeError("no slot is free")
+        self._handles += 1
+        self._start(_Running(self._handles, task, self._idle.pop()))
+        return self._handles
+
+    def wait(self, timeout: float) -> list[Finished]:
+        if not self._running:
+            return []
+        refs = list(self._running)
+        ready, _ = ray.wait(refs, num_returns=1, timeout=timeout)
+        if ready:
+            ready, _ = ray.wait(refs, num_returns=len(refs), timeout=0)
+        finished = [self._take(ref) for ref in ready]
+        return [one for one in finished if one is not None]
+
+    def close(self) -> None:
+        for actor in self._actors:
+            ray.kill(actor)
+        ray.shutdown()
+
+    def _new_actor(self) -> Any:
+        # We replace dead workers ourselves, with the task they died of counted.
+        return Worker.options(max_restarts=0).remote(self._config)  # type: ignore[attr-defined]
+
+    def _start(self, running: _Running) -> None:
+        actor, task = self._actors[running.slot], running.task
+        if isinstance(task, ShardTask):
+            ref = actor.run_shard.remote(task.shard)
+        elif isinstance(task, RunTask):
+            ref = actor.run_programs.remote(
+                list(task.programs), deadlines=task.deadlines, confirm_hang=task.confirm_hang
+            )
+        elif isinstance(task, ReproTask):  # holds the slot, so that its CPU is the actor's
+            ref = ray.remote(num_cpus=0, max_retries=0)(run_repro).remote(task)
+        self._running[ref] = running
+
+    def _take(self, ref: Any) -> Finished | None:
+        running = self._running.pop(ref)
+        answer: Answer
+        try:
+            answer = ray.get(ref)
+        except (RayActorError, WorkerCrashedError) as error:
+            if isinstance(error, RayActorError) and error.actor_init_failed:
+                raise _told(error) from error
+            ray.kill(self._actors[running.slot])
+            self._actors[running.slot] = self._new_actor()
+            if running.attempts < MAX_ATTEMPTS:
+                running.attempts += 1
+                self._start(running)
+                return None
+            answer = WorkerDied(running.attempts)
+        except RayTaskError as error:
+            if isinstance(_told(error), FATAL):
+                raise _told(error) from error
+            answer = TaskFailed(str(error))
+        self._idle.append(running.slot)
+        return Finished(running.handle, running.task, answer)
+
+
+def _told(error: RayActorError | RayTaskError) -> BaseException:
+    """What a worker raised, without Ray's wrapping; of one that could not start Ray keeps the text
+    only."""
+    if isinstance(error, RayTaskError):
+        cause = error.cause
+        return cause if isinstance(cause, BaseException) else error
+    last = str(error).strip().splitlines()[-1]
+    _, found, sentence = last.partition("SandboxError: ")
+    return SandboxError(sentence) if found and error.actor_init_failed else error
+
+
+def _start_ray(workers: int, folder: Path) -> None:
+    """A Ray of our own on this machine, quiet, with everything it writes under `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Its monitor judges the whole machine's memory; ours is limited per sandbox.
+    os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
+    # Or its agents, when they change their titles, wipe the marker that the reaper looks for.
+    os.environ.setdefault("SPT_NOENV", "1")
+    root = str(Path(__file__).resolve().parents[1])
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = root if before is None else os.pathsep.join([root, before])
+    try:
+        ray.init(
+            address="local",
+            num_cpus=workers,
+            num_gpus=0,
+            include_dashboard=False,
+            object_store_memory=OBJECT_STORE_BYTES,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            _temp_dir=str(folder),
+        )
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before

@@ -1,0 +1,152 @@
+"""Replay: does a recorded case still behave as it did?
+
+The case's `program.yaml` is validated and rendered afresh; the `repro.py` beside it is data and is
+never executed. One run that fails as recorded settles a case. Otherwise it is run again, often
+enough that a failure which shows as often as recorded would have been seen with `CONFIDENCE`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from corpus.signature import signature
+from generators.outcome import Failure, Outcome
+from generators.program import Program
+
+CONFIDENCE = 0.99
+RUNS_AT_LEAST = 3
+RUNS_AT_MOST = 20
+"""Keeps a case that failed once in a hundred runs from being run five hundred times."""
+
+
+class Verdict(StrEnum):
+    """`as_recorded`: fails with the recorded kind and key. `fixed`: never fails. `changed`: fails,
+    but otherwise. `flaky`: recorded as failing always, and now fails only sometimes."""
+
+    AS_RECORDED = "as_recorded"
+    FIXED = "fixed"
+    CHANGED = "changed"
+    FLAKY = "flaky"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What one run did: its status, and for a failure its kind, strong key and title."""
+
+    status: str
+    kind: str | None = None
+    key: str | None = None
+    title: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replayed:
+    """A case's verdict, what was recorded, and every run in order."""
+
+    verdict: Verdict
+    expected: Seen
+    seen: tuple[Seen, ...]
+
+    @property
+    def tells(self) -> str:
+        """The verdict as a person reads it: "fixed", "changed to nonfinite (…)"."""
+        if self.verdict is not Verdict.CHANGED:
+            return self.verdict.value.replace("_", " ")
+        other = most_common_failure(self.seen)
+        return f"changed to {other.kind} ({other.title})" if other else "changed"
+
+
+def seen(outcome: Outcome, program: Program) -> Seen:
+    """`outcome` reduced to what replay compares."""
+    if outcome.failure is None:
+        return Seen(status=outcome.status)
+    return seen_failure(outcome.failure, program)
+
+
+def seen_failure(failure: Failure, program: Program) -> Seen:
+    """A failure reduced to what replay compares; its key is computed afresh on both sides, so that
+    an old case can be replayed with newer rules for keys."""
+    named = signature(failure, program)
+    return Seen(status="failed", kind=failure.kind.value, key=named.strong, title=named.title)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recorded:
+    """What replay needs of a case: the program, its failure, and how often it failed of how many
+    confirmation runs."""
+
+    program: Program
+    failure: Failure
+    runs: int = 1
+    failures: int = 1
+
+    @property
+    def reliable(self) -> bool:
+        """Did it fail every time?"""
+        return self.failures >= self.runs
+
+
+def runs_needed(case: Recorded) -> int:
+    """Runs after which a failure that showed in `failures` of `runs` would have been seen with
+    probability `CONFIDENCE`: log(1 - CONFIDENCE) / log(1 - failures / runs), within the limits."""
+    if case.reliable or case.failures < 1:
+        return RUNS_AT_LEAST
+    needed = math.ceil(math.log(1 - CONFIDENCE) / math.log(1 - case.failures / case.runs))
+    return max(RUNS_AT_LEAST, min(RUNS_AT_MOST, needed))
+
+
+Evaluate = Callable[[Sequence[Program]], Sequence[Outcome]]
+"""Runs each program once, at the same time where it can, and gives their outcomes in order."""
+
+
+def replay(
+    cases: Sequence[Recorded],
+    evaluate: Evaluate,
+    settled: Callable[[int, Replayed], None] = lambda position, result: None,
+) -> list[Replayed]:
+    """Runs every case until it is settled whether it still fails as recorded; results in order.
+
+    Goes in rounds, each running every open case once, so that one slow case does not hold up the
+    others. `settled` is told each result, with its position, as it is known.
+    """
+    expected = [seen_failure(case.failure, case.program) for case in cases]
+    observed: list[list[Seen]] = [[] for _ in cases]
+    results: dict[int, Replayed] = {}
+    while open_cases := [place for place in range(len(cases)) if place not in results]:
+        outcomes = evaluate([cases[place].program for place in open_cases])
+        for place, outcome in zip(open_cases, outcomes, strict=True):
+            case, runs = cases[place], observed[place]
+            runs.append(seen(outcome, case.program))
+            if matches(runs[-1], expected[place]) or len(runs) >= runs_needed(case):
+                verdict = judge(expected[place], runs, case.reliable)
+                results[place] = Replayed(
+                    verdict=verdict, expected=expected[place], seen=tuple(runs)
+                )
+                settled(place, results[place])
+    return [results[place] for place in range(len(cases))]
+
+
+def judge(expected: Seen, observed: Sequence[Seen], reliable: bool) -> Verdict:
+    """The verdict on runs of a case that was `reliable` (failed every time) or not."""
+    if any(matches(one, expected) for one in observed):
+        always = all(matches(one, expected) for one in observed)
+        return Verdict.AS_RECORDED if always or not reliable else Verdict.FLAKY
+    return Verdict.FIXED if most_common_failure(observed) is None else Verdict.CHANGED
+
+
+def matches(one: Seen, expected: Seen) -> bool:
+    """Same kind and same strong key?"""
+    return (one.kind, one.key) == (expected.kind, expected.key)
+
+
+def most_common_failure(observed: Sequence[Seen]) -> Seen | None:
+    """The failure seen most often, the earliest of those seen equally often; None without any."""
+    failed = [one for one in observed if one.status == "failed"]
+    if not failed:
+        return None
+    key, _ = Counter(one.key for one in failed).most_common(1)[0]
+    return next(one for one in failed if one.key == key)

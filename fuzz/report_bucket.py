@@ -1,0 +1,111 @@
+"""Everything about one bucket: on the terminal, as data, and as text for an issue tracker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from rich.console import Group, RenderableType
+from rich.rule import Rule
+from rich.syntax import Syntax
+from rich.text import Text
+
+from corpus.bucket import Bucket
+from fuzz.report import Row, facts, row_json
+from fuzz.report_outcome import failure_text, outcome_json
+from generators.codec import dump_program, to_data
+from generators.outcome import Failure, Outcome
+from generators.program import Program
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """A bucket, or a failure that has none, and what speaks for it: the minimized program, its
+    failure, its script's text, and where it ran. `variants`: what the program's variants did, by
+    name. `kin`: buckets that may have the same cause."""
+
+    row: Row
+    program: Program
+    failure: Failure
+    repro: str
+    environment: Mapping[str, str]
+    bucket: Bucket | None = None
+    variants: Mapping[str, str] = field(default_factory=dict)
+    kin: tuple[Bucket, ...] = ()
+    cases: tuple[str, ...] = ()
+
+
+def page_text(page: Page) -> RenderableType:
+    """The page for a terminal, the script with its syntax highlighted."""
+    row, parts = page.row, list[RenderableType]()
+    pairs = {
+        "bucket": row.id if page.bucket else "none",
+        "what": row.title,
+        "state": row.state,
+        "fails": f"{row.reliability} fresh runs" if row.runs else "not confirmed yet",
+        "script fails": f"{row.script_runs} clean processes" if row.script_runs else "not tried",
+        "seen": f"{row.occurrences} times",
+    }
+    if row.known_issue is not None:
+        pairs["known issue"] = row.known_issue
+    if page.bucket is not None:
+        pairs["trigger"] = ", ".join(sorted(page.bucket.trigger)) or "nothing besides the defaults"
+    pairs["where"] = row.where or "not on disk yet"
+    parts.append(facts(pairs))
+    parts += ["", heading("failure"), failure_text(page.program, page.failure)]
+    parts += [
+        "",
+        heading("program"),
+        Syntax(dump_program(page.program).rstrip(), "yaml", theme="ansi_dark"),
+    ]
+    if page.repro:
+        parts += ["", heading("repro.py"), Syntax(page.repro.rstrip(), "python", theme="ansi_dark")]
+    if page.variants:
+        parts += ["", heading("variants"), facts(dict(page.variants))]
+    if page.kin:
+        named = {bucket.id: bucket.title for bucket in page.kin}
+        parts += ["", heading("possible kin"), facts(named)]
+    if page.environment:
+        parts += ["", heading("environment"), facts(dict(sorted(page.environment.items())))]
+    return Group(*parts)
+
+
+def heading(text: str) -> Rule:
+    """A line with a section's name."""
+    return Rule(Text(text, style="bold"), align="left", style="dim")
+
+
+def page_json(page: Page) -> dict[str, Any]:
+    """The page as data."""
+    outcome = Outcome(status="failed", failure=page.failure)
+    return {
+        **row_json(page.row),
+        "trigger": sorted(page.bucket.trigger) if page.bucket else [],
+        "aliases": list(page.bucket.aliases) if page.bucket else [],
+        **outcome_json(page.program, outcome),
+        "id": page.row.id,
+        "program": to_data(page.program),
+        "repro": page.repro,
+        "variants": dict(page.variants),
+        "kin": [bucket.id for bucket in page.kin],
+        "cases": list(page.cases),
+        "environment": dict(sorted(page.environment.items())),
+    }
+
+
+def page_markdown(page: Page) -> str:
+    """The page as an issue for a tracker: what happens, the script, the versions."""
+    templates = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # Markdown, not HTML: backticks would be the only thing to escape
+    )
+    return templates.get_template("issue.md").render(page=page)

@@ -1,0 +1,100 @@
+"""What became of a program, as text for a person and as data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from corpus.signature import signature
+from fuzz.report import facts
+from generators.codec import outcome_to_data, program_id
+from generators.outcome import Diff, Failure, Frame, Outcome
+from generators.program import Program
+
+FRAMES_SHOWN = 6
+EVIDENCE_LINES = 40
+"""Lines shown of each piece of evidence: its end, which is where compilers and stacks say most."""
+
+
+def outcome_json(program: Program, outcome: Outcome) -> dict[str, Any]:
+    """The program's id, the outcome, and for a failure its key and title."""
+    data: dict[str, Any] = {"id": program_id(program), "outcome": outcome_to_data(outcome)}
+    if outcome.failure is not None:
+        named = signature(outcome.failure, program)
+        data |= {"key": named.strong, "title": named.title}
+    return data
+
+
+def outcome_text(program: Program, outcome: Outcome) -> RenderableType:
+    """Status, failure, what it cost, what the compiler did."""
+    cost = outcome.cost
+    pairs = {"program": program_id(program), "outcome": outcome.status}
+    if outcome.rejection is not None:
+        pairs["refused"] = outcome.rejection
+    pairs["cost"] = f"{cost.wall_s:.2f} s, {cost.cpu_s:.2f} s of CPU, {cost.peak_rss_mb:,.0f} MiB"
+    if cost.phases:
+        pairs["phases"] = ", ".join(f"{name} {took:.2f} s" for name, took in cost.phases.items())
+    if outcome.features:
+        pairs["features"] = ", ".join(outcome.features)
+    for name, why in outcome.skipped.items():
+        pairs[f"not judged: {name}"] = why
+    parts: list[RenderableType] = [facts(pairs)]
+    if outcome.failure is not None:
+        parts += ["", failure_text(program, outcome.failure)]
+    return Group(*parts)
+
+
+def failure_text(program: Program, failure: Failure) -> RenderableType:
+    """What failed, where, the exception or the differences, and the evidence."""
+    named = signature(failure, program)
+    pairs = {
+        "failure": named.title,
+        "kind": failure.kind.value,
+        "phase": failure.phase.value,
+        "layer": failure.layer.value if failure.layer else "unknown",
+        "oracle": failure.oracle or "-",
+        "key": named.strong,
+    }
+    if failure.signal is not None:
+        pairs["signal"] = failure.signal
+    if failure.raised is not None:
+        pairs["exception"] = failure.raised.type
+        pairs["message"] = failure.raised.message
+        pairs["frames"] = "\n".join(map(frame_text, failure.raised.frames[-FRAMES_SHOWN:]))
+    parts: list[RenderableType] = [facts({name: text for name, text in pairs.items() if text})]
+    if failure.diffs:
+        parts += ["", diff_table(failure.diffs)]
+    for name, text in failure.evidence.items():
+        parts += ["", Rule(Text(name), align="left", style="dim"), Text(tail(text))]
+    return Group(*parts)
+
+
+def frame_text(frame: Frame) -> str:
+    """`function (file:line)`; a native frame has no line."""
+    where = f"{frame.file}:{frame.line}" if frame.line else frame.file
+    return f"{frame.function} ({where})"
+
+
+def diff_table(diffs: tuple[Diff, ...]) -> Table:
+    """The differences, one a row; errors are absolute."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("output", "call", "what", "expected", "actual", "error", "budget"):
+        table.add_column(column)
+    for diff in diffs:
+        numbers = ("-" if n is None else f"{n:.3g}" for n in (diff.error, diff.budget))
+        cells = (diff.output, str(diff.call), diff.what, diff.expected, diff.actual, *numbers)
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def tail(text: str) -> str:
+    """The last `EVIDENCE_LINES` lines, and how many were left out."""
+    lines = text.rstrip().splitlines()
+    left_out = len(lines) - EVIDENCE_LINES
+    if left_out <= 0:
+        return "\n".join(lines)
+    return "\n".join([f"({left_out} lines before)", *lines[-EVIDENCE_LINES:]])

@@ -1,0 +1,89 @@
+"""What a pool is asked to do, and what comes back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from generators.outcome import Outcome
+from generators.program import Program
+
+if TYPE_CHECKING:
+    from actors.job import Deadlines
+    from actors.worker import Shard, ShardReport
+
+Handle = int
+
+MAX_ATTEMPTS = 3
+"""How often a task is tried when the worker it runs on dies: once, and twice more."""
+
+
+@dataclass(frozen=True)
+class ShardTask:
+    """Draw and run a shard's programs; gives a `ShardReport`."""
+
+    shard: Shard
+
+
+@dataclass(frozen=True)
+class RunTask:
+    """Run programs one after the other; gives an `Outcome` for each. `deadlines` replace the
+    campaign's; without `confirm_hang` a missed deadline is a hang at once."""
+
+    programs: tuple[Program, ...]
+    deadlines: Deadlines | None = None
+    confirm_hang: bool = True
+
+
+@dataclass(frozen=True)
+class ReproTask:
+    """Run a script `runs` times in clean processes; gives a `ReproRun` for each.
+
+    `python` is the interpreter, `preload` the files loaded before the script, `timeout_s` the
+    seconds each run may take, `folder` an existing folder for its temporary files.
+    """
+
+    text: str
+    python: str
+    folder: str
+    runs: int = 3
+    timeout_s: float = 120.0
+    preload: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ReproRun:
+    """How a script ended: its exit status (negative: the signal; None: killed at the timeout), and
+    the last 20 kB of what it wrote to stderr."""
+
+    status: int | None
+    stderr: str
+
+
+Task = ShardTask | RunTask | ReproTask
+
+
+@dataclass(frozen=True)
+class WorkerDied:
+    """The workers that ran this task died, every time."""
+
+    attempts: int
+
+
+@dataclass(frozen=True)
+class TaskFailed:
+    """The task raised: a defect of attnfuzz, with its traceback."""
+
+    error: str
+
+
+Answer: TypeAlias = "ShardReport | list[Outcome] | list[ReproRun] | WorkerDied | TaskFailed"
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A task that came back."""
+
+    handle: Handle
+    task: Task
+    result: Answer

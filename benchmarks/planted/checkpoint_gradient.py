@@ -1,0 +1,23 @@
+"""Activation checkpointing doubles the gradients that flow through it."""
+
+import torch
+import torch.utils.checkpoint
+
+original = torch.utils.checkpoint.checkpoint
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(context, gradient):
+        return gradient * 2
+
+
+def faulty(function, *args, **options):
+    return Doubled.apply(original(function, *args, **options))
+
+
+torch.utils.checkpoint.checkpoint = faulty

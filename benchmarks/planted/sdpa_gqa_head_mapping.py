@@ -1,0 +1,19 @@
+"""SDPA's CPU flash kernel maps query head h to key head h % Hkv instead of h // group."""
+
+import torch
+
+OPERATOR = "_scaled_dot_product_flash_attention_for_cpu"
+original = torch.library.get_kernel(f"aten::{OPERATOR}", "CPU")
+library = torch.library.Library("aten", "IMPL")
+
+
+def faulty(keys, query, key, value, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=None):
+    if key.size(1) < query.size(1):
+        group = query.size(1) // key.size(1)
+        key, value = key.repeat(1, group, 1, 1), value.repeat(1, group, 1, 1)
+    return original.call_boxed(
+        keys, query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale
+    )
+
+
+library.impl(OPERATOR, faulty, "CPU", with_keyset=True)

@@ -1,0 +1,112 @@
+"""Programs per CPU-minute, what of it is the harness, and whether a second worker helps.
+
+    python benchmarks/throughput.py [--seed 1] [--inductor 40] [--eager 400] [--json]
+
+CPU seconds are those of the programs' processes (g++ included) and of the harness: drawing,
+rendering, watching and forking. Starting the fork server (importing torch once) is not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from actors.scratch import Scratch
+from actors.worker import Shard, ShardReport, WorkerConfig
+from fuzz.pool import InlinePool, Pool, run_all
+from fuzz.ray_pool import RayPool
+from fuzz.tasks import ShardTask
+
+SHARD = 10
+
+
+@dataclass(frozen=True)
+class Rate:
+    """One measurement: `programs` run, the CPU seconds of their processes and of the harness."""
+
+    profile: str
+    programs: int
+    passed: int
+    cpu_s: float
+    harness_cpu_s: float
+    wall_s: float
+
+    @property
+    def per_cpu_minute(self) -> float:
+        return self.programs / (self.cpu_s + self.harness_cpu_s) * 60
+
+    @property
+    def harness_share(self) -> float:
+        return self.harness_cpu_s / self.cpu_s
+
+
+def shards(seed: int, profile: str, programs: int) -> list[Shard]:
+    return [
+        Shard(campaign_seed=seed, index=index, size=SHARD, profiles=((profile, 1.0),))
+        for index in range(-(-programs // SHARD))
+    ]
+
+
+def measure(pool: Pool, work: Sequence[Shard]) -> Rate:
+    began = time.monotonic()
+    reports = [finished.result for finished in run_all(pool, [ShardTask(s) for s in work])]
+    wall_s = time.monotonic() - began
+    done = [report for report in reports if isinstance(report, ShardReport)]
+    if len(done) < len(work):
+        raise SystemExit(f"{len(work) - len(done)} shards did not come back; nothing is measured")
+    return Rate(
+        profile=work[0].profiles[0][0],
+        programs=sum(report.executed for report in done),
+        passed=sum(report.counts.get("passed", 0) for report in done),
+        cpu_s=sum(report.cpu_s for report in done),
+        harness_cpu_s=sum(report.harness_cpu_s for report in done),
+        wall_s=wall_s,
+    )
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--inductor", type=int, default=40, help="programs in Inductor mode")
+    options.add_argument("--eager", type=int, default=400, help="programs in eager and aot_eager")
+    options.add_argument("--json", action="store_true")
+    chosen = options.parse_args()
+    compiled = shards(chosen.seed, "inductor-sdpa", chosen.inductor)
+    eager = shards(chosen.seed, "eager", chosen.eager)
+    with Scratch.create() as scratch:
+        config = WorkerConfig(scratch=str(scratch.root))
+        one = InlinePool(config)
+        environment = one.environment()
+        rates = [measure(one, compiled), measure(one, eager)]
+        one.close()
+        walls = {}
+        for workers in (1, 2):
+            pool = RayPool(config, workers)
+            measure(pool, shards(chosen.seed + 1, "eager", SHARD * workers))  # the first is colder
+            walls[workers] = measure(pool, eager).wall_s
+            pool.close()
+    speedup = walls[1] / walls[2]
+    if chosen.json:
+        figures = [
+            asdict(r) | {"per_cpu_minute": r.per_cpu_minute, "harness_share": r.harness_share}
+            for r in rates
+        ]
+        print(json.dumps({"rates": figures, "speedup": speedup, "environment": environment}))
+        return
+    print(f"{environment['torch']}, {os.cpu_count()} cores, {platform.platform()}")
+    for rate in rates:
+        print(
+            f"{rate.profile:16} {rate.programs:5} programs ({rate.passed} passed): "
+            f"{rate.per_cpu_minute:6.1f} per CPU-minute; harness {rate.harness_share:.1%} of the "
+            f"{rate.cpu_s:.1f} CPU s that the programs used"
+        )
+    print(f"2 workers against 1: {walls[1]:.1f} s / {walls[2]:.1f} s = {speedup:.2f} times")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""Fixtures that every test may use."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """An empty folder with a short path (Unix sockets allow 107 bytes), removed afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="af-", dir="/tmp"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def attnfuzz() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs `python -m fuzz.cli` from the checkout: attnfuzz("generate", "--seed", "7")."""
+
+    def run(
+        *arguments: str | Path, cwd: Path = ROOT, timeout: float = 300, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "fuzz.cli", *map(str, arguments)],
+            cwd=cwd,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120", **environment},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+
+    return run

@@ -1,0 +1,204 @@
+"""Buckets: about one per cause; neither glue unrelated bugs nor file one many times."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from corpus.bucket import (
+    Bucket,
+    agree,
+    assign,
+    bucket_from_data,
+    bucket_to_data,
+    coarse,
+    joined,
+    kin,
+    merge_kin,
+    new_bucket,
+)
+from corpus.signature import Signature, signature
+from generators.features import features
+from generators.kernels.specs import Flex, Sdpa
+from generators.masks import Causal, Natten, Not, SlidingWindow
+from generators.outcome import Diff, Failure, FailureKind, Frame, Layer, Phase, Raised
+from generators.program import Call, Compile, Input, Layout, Program, Shape, Training
+
+
+def wrong(*outputs: str) -> Failure:
+    diffs = tuple(Diff(output=name, what="value", expected="1", actual="2") for name in outputs)
+    return Failure(kind=FailureKind.WRONG_RESULT, phase=Phase.CHECK, layer=Layer.EAGER, diffs=diffs)
+
+
+def raised(message: str) -> Failure:
+    frame = Frame(file="torch/_inductor/scheduler.py", function="fuse_nodes", line=1)
+    told = Raised(type="KeyError", message=message, frames=(frame,))
+    return Failure(
+        kind=FailureKind.COMPILE_ERROR, phase=Phase.COMPILE, layer=Layer.INDUCTOR, raised=told
+    )
+
+
+def named(failure: Failure, program: Program) -> tuple[Signature, Failure, frozenset[str]]:
+    return signature(failure, program), failure, features(program)
+
+
+def bucket_of(failure: Failure, program: Program) -> Bucket:
+    return new_bucket(*named(failure, program))
+
+
+TRANSPOSED = Input(layout=Layout(order=(0, 2, 1, 3)))
+
+
+def test_a_program_with_all_that_triggers_belongs_to_the_bucket() -> None:
+    bucket = bucket_of(wrong("out"), Program(k=TRANSPOSED))
+    bigger = Program(k=TRANSPOSED, mask=Causal(), shape=Shape(q_len=33), training=Training())
+    assert assign(*named(wrong("out", "dq"), bigger), [bucket]) is bucket
+
+
+def test_a_program_without_what_triggers_is_another_cause() -> None:
+    bucket = bucket_of(wrong("out"), Program(k=TRANSPOSED))
+    assert assign(*named(wrong("out"), Program(mask=Causal())), [bucket]) is None
+    assert merge_kin(*named(wrong("out"), Program(mask=Causal())), [bucket]) is None
+
+
+def test_what_is_wrong_and_where_must_be_the_same() -> None:
+    bucket = bucket_of(wrong("out"), Program(k=TRANSPOSED))
+    assert assign(*named(wrong("dq"), Program(k=TRANSPOSED)), [bucket]) is None
+    assert assign(*named(wrong("out"), Program(k=TRANSPOSED, kernel=Flex())), [bucket]) is None
+    inductor = replace(wrong("out"), layer=Layer.INDUCTOR)
+    assert assign(*named(inductor, Program(k=TRANSPOSED, compile=Compile())), [bucket]) is None
+
+
+def test_the_bucket_that_says_most_is_chosen() -> None:
+    small = bucket_of(wrong("out"), Program(mask=Causal()))
+    large = bucket_of(wrong("out"), Program(mask=Causal(), k=TRANSPOSED))
+    both = Program(mask=Causal(), k=TRANSPOSED, v=TRANSPOSED)
+    assert assign(*named(wrong("out"), both), [small, large]) is large
+    assert assign(*named(wrong("out"), both), [large, small]) is large
+    assert assign(*named(wrong("out"), Program(mask=Causal())), [small, large]) is small
+
+
+def test_an_exception_with_a_stack_needs_no_trigger() -> None:
+    bucket = bucket_of(raised("no 3"), Program(mask=Causal(), compile=Compile()))
+    other = Program(kernel=Flex(), compile=Compile(), shape=Shape(q_len=7))
+    assert assign(*named(raised("no 12"), other), [bucket]) is bucket
+    assert assign(*named(raised("no such buffer"), other), [bucket]) is None
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (Program(mask=Causal()), Program(mask=SlidingWindow(window=3))),
+        (Program(mask=Causal()), Program(mask=Not(inner=Natten()))),
+        (Program(shape=Shape(q_len=1)), Program(shape=Shape(kv_len=17))),
+        (Program(k=TRANSPOSED), Program(v=Input(layout=Layout(start=(0, 0, 1, 0))))),
+        (Program(q=Input(dtype="bfloat16")), Program(q=Input(dtype="float16"))),
+    ],
+)
+def test_minimized_programs_that_settled_on_other_examples_are_one_cause(
+    one: Program, other: Program
+) -> None:
+    bucket = bucket_of(wrong("out"), one)
+    assert assign(*named(wrong("out"), other), [bucket]) is None
+    assert merge_kin(*named(wrong("out"), other), [bucket]) is bucket
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (Program(mask=Causal()), Program(shape=Shape(q_len=1))),
+        (Program(kernel=Sdpa(scale=0.0)), Program(kernel=Sdpa(backend="math"))),
+        (Program(k=TRANSPOSED), Program(k=Input(values="huge"))),
+        (Program(compile=Compile(dynamic=True)), Program(compile=Compile(fullgraph=False))),
+        (Program(autocast="bfloat16"), Program(training=Training(checkpoint="full"))),
+        (Program(calls=(Call(batch=1, q_len=3, kv_len=3),)), Program(mask=Causal())),
+    ],
+)
+def test_minimized_programs_that_need_other_things_are_two_causes(
+    one: Program, other: Program
+) -> None:
+    assert merge_kin(*named(wrong("out"), other), [bucket_of(wrong("out"), one)]) is None
+
+
+def test_gradients_are_one_cause_when_any_is_wrong_in_both() -> None:
+    only_q = Program(training=Training(wrt=("q",)), mask=Causal())
+    only_k = Program(training=Training(wrt=("k",)), mask=Causal())
+    found = new_bucket(*named(wrong("dq"), only_q), outputs=("dq", "dk"))
+    assert assign(*named(wrong("dk"), only_k), [found]) is found
+    assert assign(*named(wrong("dv"), Program(training=Training(), mask=Causal())), [found]) is None
+    assert joined(found, wrong("dv", "dq")).outputs == {"dq", "dk", "dv"}
+
+
+def test_a_bucket_learns_that_another_example_does_as_well() -> None:
+    bucket = bucket_of(wrong("out"), Program(mask=Causal(), k=TRANSPOSED))
+    other = Program(mask=SlidingWindow(window=3), k=TRANSPOSED)
+    third = Program(mask=Natten(), k=TRANSPOSED, shape=Shape(q_len=3))
+    assert assign(*named(wrong("out"), third), [bucket]) is None
+    learnt = joined(bucket, wrong("out"), features(other))
+    assert learnt.id == bucket.id
+    assert assign(*named(wrong("out"), third), [learnt]) is learnt
+    assert assign(*named(wrong("out"), Program(k=TRANSPOSED)), [learnt]) is None
+    assert assign(*named(wrong("out"), Program(mask=Natten())), [learnt]) is None
+
+
+def test_one_fault_seen_in_many_programs_is_one_bucket() -> None:
+    """What a campaign does with a fault that shows wherever keys are transposed."""
+    seen = [
+        Program(seed=1, k=TRANSPOSED, mask=Causal()),
+        Program(seed=2, k=TRANSPOSED, shape=Shape(q_heads=4, kv_heads=4)),
+        Program(seed=3, k=TRANSPOSED, training=Training(), compile=Compile(backend="aot_eager")),
+        Program(seed=4, k=TRANSPOSED, v=TRANSPOSED),
+    ]
+    buckets: list[Bucket] = []
+    for program in seen:
+        if assign(*named(wrong("out"), program), buckets) is None:
+            minimized = Program(k=TRANSPOSED)
+            assert merge_kin(*named(wrong("out"), minimized), buckets) is None
+            buckets.append(bucket_of(wrong("out"), minimized))
+    assert len(buckets) == 1
+
+
+def test_kin_share_a_key_or_an_alias() -> None:
+    one = bucket_of(wrong("out"), Program(mask=Causal()))
+    same_key = bucket_of(wrong("out"), Program(k=TRANSPOSED))
+    infinite = replace(wrong("out"), kind=FailureKind.NONFINITE)
+    same_alias = bucket_of(infinite, Program())
+    stranger = bucket_of(raised("no 3"), Program(kernel=Flex(), compile=Compile()))
+    found = kin(one, [one, same_key, same_alias, stranger])
+    assert {bucket.id for bucket in found} == {same_key.id, same_alias.id}
+
+
+def test_a_bucket_has_the_same_name_whenever_it_is_found() -> None:
+    one, again = (bucket_of(wrong("out"), Program(seed=s, mask=Causal())) for s in (1, 1))
+    assert one == again
+    assert one.id != bucket_of(wrong("out"), Program(k=TRANSPOSED)).id
+    assert one.folder == f"{one.id}-wrong-result-wrong-out-of-sdpa-attention"
+    assert bucket_of(raised("x"), Program()).id == bucket_of(raised("x"), Program(k=TRANSPOSED)).id
+
+
+def test_a_bucket_goes_to_data_and_back() -> None:
+    bucket = bucket_of(wrong("dq", "dk"), Program(mask=Causal(), training=Training()))
+    noted = replace(bucket, known_issue="pytorch-1", notes={"repro": {"abc": 3}})
+    assert bucket_from_data(bucket_to_data(noted)) == noted
+
+
+def test_variants_agree_where_both_tell() -> None:
+    mine = {"layer=eager": "fails", "kernel=flex": "passes"}
+    assert agree(mine, {"layer=eager": "fails", "kernel=handwritten": "passes"})
+    assert not agree(mine, {"layer=eager": "passes"})
+    assert not agree(mine, {"kernel=handwritten": "passes"})
+
+
+def test_coarse_features_keep_the_kernel_and_drop_the_example() -> None:
+    program = Program(
+        kernel=Sdpa(backend="math"),
+        mask=Causal(),
+        training=Training(wrt=("q",)),
+        shape=Shape(q_len=1),
+        compile=Compile(backend="aot_eager"),
+    )
+    kept = coarse(features(program))
+    assert "mask" in kept and "shape.length" in kept and "training" in kept
+    assert "kernel.sdpa.backend.math" in kept
+    assert not any(name.startswith(("training.d", "compile.aot", "shape.q")) for name in kept)

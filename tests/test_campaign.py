@@ -1,0 +1,391 @@
+"""The controller on a pool of deterministic answers: what it finds, keeps, and goes on with after
+being killed at any event."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.shard import Shard, ShardReport, Tally
+from corpus.store import State, Store
+from fuzz.campaign import Campaign, CampaignError, CampaignResult, claim
+from fuzz.config import CampaignConfig
+from fuzz.live import Snapshot
+from fuzz.tasks import Answer, Finished, Handle, ReproRun, ReproTask, RunTask, ShardTask, Task
+from generators.kernels.specs import Handwritten, Sdpa
+from generators.masks import Causal
+from generators.outcome import Diff, Failure, FailureKind, Layer, Outcome, Phase, Raised
+from generators.program import Compile, Input, Program, Shape
+from generators.seeds import derive
+
+SHARDS = 4
+PER_SHARD = 6
+PASSED = Outcome(status="passed")
+
+
+def raised(message: str) -> Outcome:
+    exception = Raised(type="RuntimeError", message=message)
+    failure = Failure(
+        kind=FailureKind.COMPILE_ERROR,
+        phase=Phase.COMPILE,
+        layer=Layer.INDUCTOR,
+        raised=exception,
+    )
+    return Outcome(status="failed", failure=failure)
+
+
+def wrong(output: str) -> Outcome:
+    diff = Diff(output=output, what="value", expected="1", actual="2", error=1.0, budget=0.1)
+    failure = Failure(
+        kind=FailureKind.WRONG_RESULT, phase=Phase.CHECK, layer=Layer.EAGER, diffs=(diff,)
+    )
+    return Outcome(status="failed", failure=failure)
+
+
+def program_of(seed: int) -> Program:
+    """A program whose parts are the bits of a number."""
+    bits = derive(7, seed)
+    return Program(
+        seed=seed,
+        kernel=Handwritten() if bits & 1 else Sdpa(),
+        mask=Causal(offset=bits % 5) if bits & 6 == 0 else None,
+        shape=Shape(
+            batch=1 + (bits >> 4) % 3,
+            q_len=(0, 16, 17, 33)[(bits >> 6) % 4],
+            kv_len=(16, 31, 48)[(bits >> 8) % 3],
+            head_dim=(16, 40)[(bits >> 10) % 2],
+        ),
+        q=Input(dtype="bfloat16" if bits & 64 else "float32"),
+        compile=Compile() if bits & 128 else None,
+    )
+
+
+def judged(program: Program, fresh: bool) -> Outcome:
+    """What a program does: four faults, the last of which shows in shards only (flaky)."""
+    if program.shape.q_len == 0:
+        return raised("no queries")
+    if program.mask is not None:
+        return raised("masks are broken")
+    if program.kernel.kind == "handwritten" and program.shape.kv_len > 20:
+        return wrong("out")
+    if program.shape.head_dim == 40 and not fresh:
+        return raised("once in a while")
+    return PASSED
+
+
+class FakePool:
+    """Answers at once; `size` tasks may be under way, and come back newest first."""
+
+    def __init__(self, size: int = 2) -> None:
+        self.size = size
+        self.indices: list[int] = []
+        self._running: list[tuple[Handle, Task]] = []
+        self._handles = 0
+
+    @property
+    def free(self) -> int:
+        return self.size - len(self._running)
+
+    def environment(self) -> dict[str, str]:
+        return {"torch": "2.13.0", "python": "3.11", "target": "cpu"}
+
+    def submit(self, task: Task) -> Handle:
+        assert self.free > 0
+        self._handles += 1
+        self._running.append((self._handles, task))
+        return self._handles
+
+    def wait(self, timeout: float) -> list[Finished]:
+        if not self._running:
+            return []
+        handle, task = self._running.pop()
+        return [Finished(handle, task, self.answer(task))]
+
+    def answer(self, task: Task) -> Answer:
+        if isinstance(task, ShardTask):
+            self.indices.append(task.shard.index)
+            return report(task.shard)
+        if isinstance(task, RunTask):
+            return [judged(program, fresh=True) for program in task.programs]
+        return [self.repro(task) for _ in range(task.runs)]
+
+    def repro(self, task: ReproTask) -> ReproRun:
+        return ReproRun(1, "RuntimeError: AssertionError")
+
+    def close(self) -> None:
+        self._running.clear()
+
+
+def report(shard: Shard) -> ShardReport:
+    tally = Tally(shard)
+    for place in range(shard.size):
+        program = program_of(shard.index * shard.size + place)
+        tally.add(program, judged(program, fresh=False))
+    return tally.report(1.0, 0.0)
+
+
+class Clock:
+    """Seconds that pass whenever somebody looks."""
+
+    def __init__(self, step: float = 0.01) -> None:
+        self.now, self.step = 0.0, step
+
+    def __call__(self) -> float:
+        self.now += self.step
+        return self.now
+
+
+CONFIG = CampaignConfig(seed=7, minutes=60, shard_size=PER_SHARD, variants=True)
+
+
+def campaign(directory: Path, store: Store, pool: FakePool | None = None, **more: Any) -> Campaign:
+    more = {"max_shards": SHARDS, "clock": Clock(), "scratch": directory} | more
+    config = more.pop("config", CONFIG)
+    return Campaign(config, directory, pool or FakePool(), store, **more)
+
+
+def run(directory: Path, **more: Any) -> CampaignResult:
+    directory.mkdir(exist_ok=True)
+    with Store(directory) as store:
+        return campaign(directory, store, **more).run()
+
+
+def found(directory: Path) -> dict[str, Any]:
+    """Everything that a campaign leaves behind, timing apart."""
+    with Store(directory, create=False) as store:
+        totals = store.totals()
+        return {
+            "executed": totals.executed,
+            "by_key": dict(totals.by_key),
+            "states": {row.program_id: row.state for row in store.failures()},
+            "buckets": {bucket.id: bucket for bucket in store.buckets()},
+            "cases": sorted(str(p.relative_to(directory)) for p in directory.glob("corpus/*/*/*")),
+            "temporary": [str(p) for p in directory.rglob("*") if "tmp" in p.name],
+        }
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    directory = tmp_path_factory.mktemp("whole")
+    assert run(directory).ended == "nothing left"
+    return found(directory)
+
+
+def test_each_fault_becomes_one_bucket_with_a_minimized_case(whole: dict[str, Any]) -> None:
+    titles = sorted(bucket.title for bucket in whole["buckets"].values())
+    assert len(titles) == 3, titles
+    assert {name.split("/")[-1] for name in whole["cases"]} >= {"program.yaml", "repro.py"}
+    wrong_one = next(b for b in whole["buckets"].values() if b.kind == "wrong_result")
+    assert "kernel.handwritten" in wrong_one.trigger
+    assert not any(feature.startswith("compile") for feature in wrong_one.trigger)
+
+
+def test_everything_ends_in_an_end_state(whole: dict[str, Any]) -> None:
+    states = set(whole["states"].values())
+    assert states <= {State.DONE, State.DUPLICATE, State.FLAKY}
+    assert State.FLAKY in states
+
+
+def test_the_script_is_tried_and_the_count_is_kept(whole: dict[str, Any]) -> None:
+    for bucket in whole["buckets"].values():
+        assert {"runs": 3, "reproduced": 3} in bucket.notes["repro"].values()
+
+
+@pytest.mark.parametrize("size", [1, 5])
+def test_the_same_programs_run_whatever_the_number_of_workers(
+    tmp_path: Path, whole: dict[str, Any], size: int
+) -> None:
+    run(tmp_path, pool=FakePool(size))
+    assert found(tmp_path)["executed"] == whole["executed"]
+    assert {b.kind for b in found(tmp_path)["buckets"].values()} == {
+        b.kind for b in whole["buckets"].values()
+    }
+
+
+class Killed(BaseException):
+    """What SIGKILL is to this process: nothing may handle it."""
+
+
+class MortalStore(Store):
+    """A store whose owner dies just before the write number `dies_at`."""
+
+    dies_at = 0
+    writes = 0
+
+    def _writing(self) -> Any:
+        self.writes += 1
+        if self.writes == self.dies_at:
+            raise Killed
+        return super()._writing()
+
+
+def killed_at(directory: Path, event: int) -> bool:
+    """Runs a campaign until its owner dies at that write; False when it ended before."""
+    with MortalStore(directory) as store:
+        store.writes, store.dies_at = 0, event
+        try:
+            campaign(directory, store).run()
+        except Killed:
+            return True
+    return False
+
+
+def test_killed_at_any_event_and_resumed_it_finds_the_same(
+    tmp_path: Path, whole: dict[str, Any]
+) -> None:
+    event = 1
+    while True:
+        directory = tmp_path / str(event)
+        directory.mkdir()
+        died = killed_at(directory, event)
+        run(directory)
+        left = found(directory)
+        assert left["executed"] == whole["executed"]
+        assert left["by_key"] == whole["by_key"]
+        assert set(left["states"].values()) <= {State.DONE, State.DUPLICATE, State.FLAKY}
+        assert {b.kind for b in left["buckets"].values()} == {
+            b.kind for b in whole["buckets"].values()
+        }
+        assert len(left["buckets"]) == len(whole["buckets"])
+        assert len(left["cases"]) == len(set(left["cases"])) == len(whole["cases"])
+        assert left["temporary"] == []
+        if not died:
+            break
+        event += 3
+    assert event > 30
+
+
+def test_killed_again_and_again_it_still_ends_the_same(
+    tmp_path: Path, whole: dict[str, Any]
+) -> None:
+    deaths = 0
+    while killed_at(tmp_path, 7):
+        deaths += 1
+        assert deaths < 200
+    left = found(tmp_path)
+    assert deaths > 3
+    assert left["executed"] == whole["executed"]
+    assert len(left["buckets"]) == len(whole["buckets"])
+    assert len(left["cases"]) == len(whole["cases"])
+
+
+def test_a_stopped_campaign_leaves_the_rest_to_a_resumed_one(tmp_path: Path) -> None:
+    seen: list[Snapshot] = []
+    with Store(tmp_path) as store:
+        stopping: list[Campaign] = []
+
+        def watch(snapshot: Snapshot) -> None:
+            seen.append(snapshot)
+            if snapshot.failed and stopping:
+                stopping[0].stop()
+
+        stopping.append(campaign(tmp_path, store, clock=Clock(0.6), on_snapshot=watch))
+        assert stopping[0].run().ended == "interrupted"
+        assert store.pending()
+    assert run(tmp_path).ended == "nothing left"
+    with Store(tmp_path) as store:
+        assert not store.pending()
+        assert store.totals().shards == SHARDS
+
+
+def test_sigterm_ends_a_campaign(tmp_path: Path) -> None:
+    class Terminating(FakePool):
+        def answer(self, task: Task) -> Answer:
+            if len(self.indices) == 2:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return super().answer(task)
+
+    before = signal.getsignal(signal.SIGTERM)
+    assert run(tmp_path, pool=Terminating()).ended == "interrupted"
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_time_ends_a_campaign_and_no_shard_starts_when_findings_wait(tmp_path: Path) -> None:
+    pool = FakePool()
+    config = replace_config(minutes=1.0)
+    result = run(tmp_path, pool=pool, config=config, max_shards=None, clock=Clock(0.2))
+    assert result.ended == "budget"
+    assert sorted(pool.indices) == list(range(len(pool.indices)))
+    with Store(tmp_path) as store:
+        assert store.totals().shards == len(pool.indices)
+        assert all(row.bucket for row in store.failures(state=State.MINIMIZED))
+    assert run(tmp_path, max_shards=len(pool.indices)).ended == "nothing left"
+    with Store(tmp_path) as store:
+        assert not store.pending()
+        kinds = [(bucket.kind, bucket.strong) for bucket in store.buckets()]
+        assert len(kinds) == len(set(kinds)) == 3
+
+
+def replace_config(**values: Any) -> CampaignConfig:
+    return CONFIG.model_copy(update=values)
+
+
+def test_a_shard_that_no_worker_survives_is_recorded_and_left(tmp_path: Path) -> None:
+    from fuzz.tasks import WorkerDied
+
+    class Dying(FakePool):
+        def answer(self, task: Task) -> Answer:
+            if isinstance(task, ShardTask) and task.shard.index == 1:
+                return WorkerDied(3)
+            return super().answer(task)
+
+    assert run(tmp_path, pool=Dying()).ended == "nothing left"
+    assert found(tmp_path)["executed"] == (SHARDS - 1) * PER_SHARD
+
+
+def test_a_full_disk_ends_the_campaign_in_one_sentence(tmp_path: Path) -> None:
+    class Full(FakePool):
+        def answer(self, task: Task) -> Answer:
+            if isinstance(task, RunTask):
+                raise OSError(errno.ENOSPC, "No space left on device", "/full/file")
+            return super().answer(task)
+
+    with pytest.raises(CampaignError, match="/full/file: No space left on device; what was saved"):
+        run(tmp_path, pool=Full())
+    assert run(tmp_path).ended == "nothing left"
+
+
+def test_a_directory_has_one_campaign_at_a_time(tmp_path: Path) -> None:
+    another = pytest.raises(CampaignError, match="another campaign is running")
+    with claim(tmp_path), another, claim(tmp_path):
+        pytest.fail("claimed twice")
+    with claim(tmp_path):
+        assert (tmp_path / "campaign.lock").exists()
+
+
+def test_an_unwritable_directory_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CampaignError, match="file"), claim(tmp_path / "file" / "campaign"):
+        pass
+
+
+def test_snapshots_tell_the_counts_and_the_buckets(tmp_path: Path) -> None:
+    seen: list[Snapshot] = []
+    result = run(tmp_path, on_snapshot=seen.append, clock=Clock(0.3))
+    last = seen[-1]
+    assert last == result.snapshot
+    assert last.executed == last.passed + last.rejected + last.failed == SHARDS * PER_SHARD
+    assert [bucket.state for bucket in last.buckets] == ["done"] * 3
+    assert all(bucket.fails == "5/5" for bucket in last.buckets)
+    states = {bucket.state for snapshot in seen for bucket in snapshot.buckets}
+    assert {"confirming", "minimizing"} <= states
+
+
+
+
+def test_what_a_corpus_already_has_is_counted_and_not_looked_into_again(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    run(first)
+    run(second, config=replace_config(corpus=[first / "corpus"]))
+    with Store(first, create=False) as before, Store(second, create=False) as after:
+        assert {b.id for b in after.buckets()} == {b.id for b in before.buckets()}
+        assert all(bucket.known_issue for bucket in after.buckets())
+        assert not any(bucket.known_issue for bucket in before.buckets())
+        assert {row.state for row in after.failures()} <= {State.DUPLICATE, State.FLAKY}
+        assert after.totals().by_key == before.totals().by_key
+    assert not (second / "corpus").exists()

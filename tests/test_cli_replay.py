@@ -1,0 +1,162 @@
+"""`run`, `replay`, `triage` and `show` on real cases, in real sandboxes.
+
+SDPA on the CPU gives NaN for `is_causal=True, scale=0.0` (torch 2.11 to 2.13), which makes a case
+that fails for real, at once, without a compiler.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from corpus.bucket import new_bucket
+from corpus.case import Case, Preload, write_bucket, write_case
+from corpus.signature import signature
+from fuzz.errors import EXIT_BAD_INPUT, EXIT_CHANGED, EXIT_OK
+from generators.codec import dump_program
+from generators.features import features
+from generators.kernels.specs import Sdpa
+from generators.masks import Causal
+from generators.outcome import Diff, Failure, FailureKind, Layer, Phase
+from generators.program import Program
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+FAILING = Program(kernel=Sdpa(scale=0.0, mask_form="is_causal"), mask=Causal())
+PASSING = replace(FAILING, kernel=Sdpa(mask_form="is_causal"))
+NAN = Failure(
+    kind=FailureKind.NONFINITE,
+    phase=Phase.CHECK,
+    layer=Layer.EAGER,
+    diffs=(Diff(output="out", what="value", expected="0.1", actual="nan"),),
+)
+WRONG = replace(NAN, kind=FailureKind.WRONG_RESULT)
+FAULT = """\
+import torch.nn.functional as F
+
+right = F.scaled_dot_product_attention
+
+
+def halved(*args, **kwargs):
+    return right(*args, **kwargs) / 2
+
+
+F.scaled_dot_product_attention = halved
+"""
+
+
+def record(corpus: Path, program: Program, failure: Failure, *preload: Preload) -> Path:
+    """A case in `corpus` that says `program` fails so, every time."""
+    bucket = new_bucket(signature(failure, program), failure, features(program))
+    write_bucket(corpus, bucket)
+    # A repro.py that nobody may run.
+    booby_trap = f"open({str(corpus / 'executed')!r}, 'w')"
+    return write_case(
+        corpus,
+        bucket,
+        Case(
+            program=program,
+            failure=failure,
+            environment={"torch": "0.0.1"},
+            runs=5,
+            failures=5,
+            minimized=True,
+            preload=preload,
+            repro=booby_trap,
+        ),
+    )
+
+
+@pytest.mark.slow
+def test_run_tells_what_became_of_a_program(scratch: Path, attnfuzz: Run) -> None:
+    path = scratch / "program.yaml"
+    path.write_text(dump_program(FAILING))
+    result = attnfuzz("run", path, "--json")
+    assert result.returncode == EXIT_CHANGED, result.stderr
+    told = json.loads(result.stdout)
+    assert told["outcome"]["failure"]["kind"] == "nonfinite"
+    assert told["outcome"]["failure"]["layer"] == "eager"
+    assert told["key"].startswith("nonfinite-")
+    path.write_text(dump_program(PASSING))
+    passed = attnfuzz("run", path)
+    assert passed.returncode == EXIT_OK
+    assert "passed" in passed.stdout
+
+
+@pytest.mark.slow
+def test_replay_tells_as_recorded_fixed_and_changed_apart(scratch: Path, attnfuzz: Run) -> None:
+    same = record(scratch, FAILING, NAN)
+    fixed = record(scratch, PASSING, NAN)
+    changed = record(scratch, replace(FAILING, seed=1), WRONG)
+    result = attnfuzz("replay", scratch, "--json", "--workers", "1")
+    assert result.returncode == EXIT_CHANGED, result.stderr
+    told = {case["path"]: case for case in json.loads(result.stdout)["cases"]}
+    assert told[str(same)]["verdict"] == "as_recorded"
+    assert told[str(fixed)]["verdict"] == "fixed"
+    assert told[str(changed)]["verdict"] == "changed"
+    assert "changed to nonfinite" in told[str(changed)]["tells"]
+    assert told[str(fixed)]["environment"]["torch"][0] == "0.0.1"
+    assert not (scratch / "executed").exists()
+    alone = attnfuzz("replay", same)
+    assert alone.returncode == EXIT_OK, alone.stderr
+    assert "1 as recorded" in alone.stdout
+
+
+@pytest.mark.slow
+def test_preload_files_are_executed_only_when_that_was_asked(scratch: Path, attnfuzz: Run) -> None:
+    fault = scratch / "fault.py"
+    fault.write_text(FAULT)
+    case = record(scratch / "corpus", PASSING, WRONG, Preload.of(fault))
+    refused = attnfuzz("replay", case)
+    assert refused.returncode == EXIT_BAD_INPUT
+    assert "fault.py" in refused.stderr and "--allow-preload" in refused.stderr
+    for option in (("--allow-preload",), ("--preload", fault)):
+        result = attnfuzz("replay", case, *option)
+        assert result.returncode == EXIT_OK, result.stdout + result.stderr
+
+
+def test_a_preload_file_of_another_text_is_refused(scratch: Path, attnfuzz: Run) -> None:
+    fault = scratch / "fault.py"
+    fault.write_text(FAULT)
+    case = record(scratch / "corpus", PASSING, WRONG, Preload.of(fault))
+    fault.write_text(FAULT.replace("/ 2", "/ 3"))
+    result = attnfuzz("replay", case, "--preload", fault)
+    assert result.returncode == EXIT_BAD_INPUT
+    assert "SHA-256" in result.stderr
+
+
+def test_a_case_with_a_damaged_program_is_refused(scratch: Path, attnfuzz: Run) -> None:
+    case = record(scratch, FAILING, NAN)
+    (case / "program.yaml").write_text("shape: {q_len: -1}\n")
+    result = attnfuzz("replay", case)
+    assert result.returncode == EXIT_BAD_INPUT
+    assert "program.yaml: shape.q_len" in result.stderr
+
+
+def test_triage_and_show_read_a_corpus_without_a_campaign(scratch: Path, attnfuzz: Run) -> None:
+    case = record(scratch, FAILING, NAN)
+    record(scratch, PASSING, WRONG)
+    buckets = json.loads(attnfuzz("triage", scratch, "--json").stdout)["buckets"]
+    assert [bucket["kind"] for bucket in buckets] == ["wrong_result", "nonfinite"]
+    name = buckets[1]["id"]
+    told = json.loads(attnfuzz("show", name, "--dir", scratch, "--json").stdout)
+    assert told["cases"] == [str(case)]
+    assert told["program"]["kernel"]["scale"] == 0.0
+    page = attnfuzz("show", name[:5], "--dir", scratch)
+    assert page.returncode == EXIT_OK
+    assert "executed" in page.stdout  # the text of repro.py, shown and not run
+    issue = attnfuzz("show", name, "--dir", scratch, "--markdown").stdout
+    assert issue.startswith("# ") and "```python" in issue and "- torch: 0.0.1" in issue
+    assert not (scratch / "executed").exists()
+
+
+def test_an_unknown_bucket_is_refused_with_those_there_are(scratch: Path, attnfuzz: Run) -> None:
+    case = record(scratch, FAILING, NAN)
+    result = attnfuzz("show", "zzz", "--dir", scratch)
+    assert result.returncode == EXIT_BAD_INPUT
+    assert case.parent.name.partition("-")[0] in result.stderr

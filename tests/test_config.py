@@ -1,0 +1,95 @@
+"""A configuration is read whole or refused in one sentence that says where and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fuzz.config import CampaignConfig, ConfigError, load_config
+
+CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "campaign.yaml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("name", ["smoke.yaml", "overnight.yaml"])
+def test_the_shipped_configurations_are_valid(name: str) -> None:
+    config = load_config(CONFIGS / name)
+    assert config.workers == 2
+    assert sum(config.profiles.values()) > 0
+
+
+def test_an_empty_mapping_means_the_defaults(tmp_path: Path) -> None:
+    assert load_config(written(tmp_path, "{}")) == CampaignConfig()
+
+
+def test_overrides_replace_keys_and_none_leaves_them(tmp_path: Path) -> None:
+    config = load_config(written(tmp_path, "minutes: 5\nworkers: 3\n"), minutes=0.5, workers=None)
+    assert (config.minutes, config.workers) == (0.5, 3)
+
+
+def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    (tmp_path / "fault.py").write_text("")
+    config = load_config(written(tmp_path, "preload: [fault.py]\n"))
+    assert config.preload == [tmp_path / "fault.py"]
+
+
+REFUSED = [
+    ("minuts: 3", "minuts: unknown key; expected one of seed, minutes"),
+    ("limits: {memory: 3}", "limits.memory: unknown key; expected one of memory_mb"),
+    ("minutes: soon", "minutes: input should be a valid number"),
+    ("minutes: 0", "minutes: input should be greater than 0, got 0"),
+    ("minutes: -1", "minutes: input should be greater than 0, got -1"),
+    ("minutes: 1.0e+9", "minutes: input should be less than or equal to"),
+    ("workers: 0", "workers: input should be greater than or equal to 1"),
+    ("workers: [2]", "workers: input should be a valid integer"),
+    ("profiles: {mixed: 0}", "profiles: expected at least one weight above 0"),
+    ("profiles: {mixed: -1}", "profiles.mixed: input should be greater than or equal to 0"),
+    ("profiles: {quick: 1}", "profiles.quick: expected one of "),
+    ("profiles: {}", "profiles: "),
+    ("targets: [tpu]", "targets[0]: input should be 'cpu', got 'tpu'"),
+    ("deadlines: {compile: 0}", "deadlines.compile: input should be greater than 0"),
+    ("minimize: {pool_share: 1.5}", "minimize.pool_share: input should be less than or equal to 1"),
+    ("preload: [missing.py]", "preload[0]: expected a Python file, but "),
+    ("toolchain: /nowhere/python", "toolchain: expected a Python interpreter, but "),
+    ("known_issues: no.yaml", "known_issues: expected a YAML file of known issues, but "),
+    ("- 1", "expected a mapping of keys to values"),
+    ("a: &x [1]\nb: *x", ""),
+    ("a: !!python/object/apply:os.system ['true']", ""),
+    ("seed: 1\nseed: 2", ""),
+]
+
+
+@pytest.mark.parametrize(("text", "says"), REFUSED)
+def test_what_is_wrong_is_one_sentence_naming_file_and_key(
+    tmp_path: Path, text: str, says: str
+) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    message = str(caught.value)
+    assert message.startswith(str(path))
+    assert says in message
+    assert "\n" not in message
+
+
+def test_an_override_is_checked_too(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="workers"):
+        load_config(written(tmp_path, "{}"), workers=0)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.yaml: cannot be read"):
+        load_config(tmp_path / "none.yaml")
+
+
+def test_noise_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "noise.yaml"
+    path.write_bytes(bytes(range(256)) * 10)
+    with pytest.raises(ConfigError, match="noise.yaml"):
+        load_config(path)

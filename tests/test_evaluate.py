@@ -1,0 +1,84 @@
+"""Scripts run by themselves, and what their end says."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from fuzz.evaluate import reproduces, run_repro
+from fuzz.tasks import ReproRun, ReproTask
+from generators.outcome import Failure, FailureKind, Phase, Raised
+
+
+def run(tmp_path: Path, text: str, **more: object) -> list[ReproRun]:
+    task = ReproTask(text, sys.executable, str(tmp_path), runs=1)
+    return run_repro(ReproTask(**{**vars(task), **more}))  # type: ignore[arg-type]
+
+
+def failure(kind: FailureKind, signal: str | None = None, raised: str | None = None) -> Failure:
+    exception = Raised(type=raised, message="") if raised else None
+    return Failure(kind=kind, phase=Phase.FORWARD, signal=signal, raised=exception)
+
+
+WRONG = failure(FailureKind.WRONG_RESULT)
+HANG = failure(FailureKind.HANG)
+CRASH = failure(FailureKind.CRASH, signal="SIGABRT")
+RAISES = failure(FailureKind.COMPILE_ERROR, raised="torch._inductor.exc.CppCompileError")
+
+
+def test_an_assertion_is_a_wrong_result_and_nothing_else(tmp_path: Path) -> None:
+    (ended,) = run(tmp_path, "assert 1 == 2, 'out is wrong'")
+    assert ended.status == 1 and "out is wrong" in ended.stderr
+    assert reproduces(ended, WRONG)
+    assert not any(reproduces(ended, other) for other in (HANG, CRASH, RAISES))
+
+
+def test_an_exception_must_be_the_recorded_one(tmp_path: Path) -> None:
+    text = "class CppCompileError(Exception): pass\nraise CppCompileError('no')"
+    assert reproduces(run(tmp_path, text)[0], RAISES)
+    assert not reproduces(run(tmp_path, "raise ValueError('no')")[0], RAISES)
+
+
+def test_a_signal_must_be_the_recorded_one(tmp_path: Path) -> None:
+    (ended,) = run(tmp_path, "import os\nos.abort()")
+    assert ended.status == -6
+    assert reproduces(ended, CRASH)
+    assert not reproduces(ended, failure(FailureKind.CRASH, signal="SIGSEGV"))
+
+
+def test_a_script_past_its_time_is_killed_and_is_a_hang(tmp_path: Path) -> None:
+    (ended,) = run(tmp_path, "while True: pass", timeout_s=0.5)
+    assert ended.status is None
+    assert reproduces(ended, HANG)
+    assert not reproduces(ended, WRONG)
+
+
+def test_a_script_that_passes_reproduces_nothing(tmp_path: Path) -> None:
+    (ended,) = run(tmp_path, "x = 1")
+    assert ended.status == 0
+    assert not any(reproduces(ended, each) for each in (WRONG, HANG, CRASH, RAISES))
+
+
+def test_it_runs_as_often_as_asked_and_leaves_nothing(tmp_path: Path) -> None:
+    ended = run(tmp_path, "import tempfile\ntempfile.mkstemp()", runs=3)
+    assert [one.status for one in ended] == [0, 0, 0]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_it_sees_no_module_of_the_current_folder_nor_of_pythonpath(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hidden_module.py").write_text("")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (ended,) = run(tmp_path, "import hidden_module")
+    assert "ModuleNotFoundError" in ended.stderr
+
+
+def test_preload_files_come_first_under_their_names(tmp_path: Path) -> None:
+    (tmp_path / "fault.py").write_text("answer = 41\n")
+    text = "import fault\nassert fault.answer == 42, __name__"
+    (ended,) = run(tmp_path, text, preload=(str(tmp_path / "fault.py"),))
+    assert "AssertionError: __main__" in ended.stderr

@@ -1,0 +1,212 @@
+"""The search reaches 1-minimal programs, whatever the number of runs at once."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from corpus.signature import signature
+from fuzz.minimize import Minimize, Minimizer, at_layer, fails_alike
+from fuzz.tasks import RunTask
+from generators.codec import program_id
+from generators.kernels.specs import BlockMaskSpec, Flex, Sdpa
+from generators.masks import Causal
+from generators.outcome import Diff, Failure, FailureKind, Layer, Outcome, Phase, Raised
+from generators.program import Call, Compile, Input, Program, Shape, Training
+from generators.simplify import candidates, complexity
+
+Predicate = Callable[[Program], bool]
+
+PASSED = Outcome(status="passed")
+
+
+def failing(message: str = "boom", layer: Layer = Layer.INDUCTOR) -> Outcome:
+    raised = Raised(type="RuntimeError", message=message)
+    failure = Failure(
+        kind=FailureKind.COMPILE_ERROR, phase=Phase.COMPILE, layer=layer, raised=raised
+    )
+    return Outcome(status="failed", failure=failure)
+
+
+BOOM = failing()
+BUSY = Program(
+    seed=12345,
+    kernel=Flex(block_mask=BlockMaskSpec(block_size=(64, 32)), enable_gqa=True),
+    shape=Shape(batch=3, q_heads=4, kv_heads=2, q_len=131, kv_len=200, head_dim=40),
+    q=Input(dtype="bfloat16"),
+    k=Input(dtype="bfloat16"),
+    v=Input(dtype="bfloat16"),
+    mask=Causal(offset=3),
+    compile=Compile(dynamic=True, mode="max-autotune"),
+    calls=(Call(batch=2, q_len=7, kv_len=9),),
+)
+
+PREDICATES: dict[str, Predicate] = {
+    "always": lambda p: True,
+    "long keys": lambda p: p.shape.kv_len > 40,
+    "compiled": lambda p: p.compile is not None and p.compile.backend == "inductor",
+    "grouped heads and bfloat16": lambda p: (
+        p.shape.q_heads != p.shape.kv_heads and p.q.dtype == "bfloat16"
+    ),
+    "flex with a mask and calls": lambda p: p.kernel.kind == "flex" and bool(p.mask and p.calls),
+}
+
+
+def judge_boom(program: Program, outcome: Outcome) -> bool:
+    return outcome == BOOM
+
+
+def search_of(program: Program = BUSY, **options: object) -> Minimizer:
+    return Minimizer(program, BOOM, judge_boom, **options)  # type: ignore[arg-type]
+
+
+def drive(search: Minimizer, fails: Predicate, width: int, order: random.Random) -> None:
+    """Runs `width` candidates at once, which come back in any order."""
+    out: list[Program] = []
+    while not search.finished:
+        while len(out) < width and (program := search.ask()) is not None:
+            out.append(program)
+        if not out:
+            break
+        program = out.pop(order.randrange(len(out)))
+        search.tell(program, BOOM if fails(program) else PASSED)
+    assert search.finished
+
+
+@pytest.mark.parametrize("name", PREDICATES)
+def test_the_result_is_one_minimal_and_simpler(name: str) -> None:
+    fails, search = PREDICATES[name], search_of()
+    drive(search, fails, 1, random.Random(0))
+    assert fails(search.best)
+    assert search.minimal
+    assert complexity(search.best) < complexity(BUSY)
+    assert not [c for c in candidates(search.best) if fails(c)]
+
+
+@pytest.mark.parametrize("name", PREDICATES)
+@pytest.mark.parametrize("width", [2, 5])
+def test_the_result_does_not_depend_on_how_many_run_at_once(name: str, width: int) -> None:
+    alone, many = search_of(), search_of()
+    drive(alone, PREDICATES[name], 1, random.Random(0))
+    drive(many, PREDICATES[name], width, random.Random(width))
+    assert many.best == alone.best
+
+
+def test_no_program_runs_twice() -> None:
+    search, seen = search_of(), set()
+    while (program := search.ask()) is not None:
+        assert program_id(program) not in seen
+        seen.add(program_id(program))
+        search.tell(program, BOOM if program.shape.kv_len > 40 else PASSED)
+    assert len(seen) == search.evaluated
+
+
+def test_every_accepted_step_is_strictly_simpler() -> None:
+    search, best = search_of(), complexity(BUSY)
+    while (program := search.ask()) is not None:
+        if search.tell(program, BOOM if program.mask is not None else PASSED):
+            assert complexity(search.best) < best
+            best = complexity(search.best)
+    assert search.steps > 0
+
+
+def test_a_simplifier_that_offers_more_complex_programs_is_not_followed() -> None:
+    search = Minimizer(Program(), BOOM, judge_boom, simplify=lambda program: [BUSY])
+    assert search.ask() is None
+    assert search.finished
+    assert search.best == Program()
+
+
+def test_the_budget_keeps_the_best_so_far() -> None:
+    search = search_of(max_candidates=3)
+    drive(search, lambda p: True, 1, random.Random(0))
+    assert search.evaluated <= 3
+    assert not search.minimal
+    assert complexity(search.best) < complexity(BUSY)
+
+
+def test_stopping_keeps_the_best_and_ignores_what_comes_late() -> None:
+    search = search_of()
+    first = search.ask()
+    assert first is not None
+    search.stop()
+    assert search.finished
+    assert not search.tell(first, BOOM)
+    assert search.best == BUSY
+
+
+def test_a_later_success_waits_for_the_candidates_before_it() -> None:
+    search = search_of()
+    first, second = search.ask(), search.ask()
+    assert first is not None and second is not None
+    assert not search.tell(second, BOOM)
+    assert search.ask() is None
+    assert search.tell(first, PASSED)
+    assert search.best == second
+
+
+def test_another_failure_is_not_accepted_but_reported() -> None:
+    search, other = search_of(), failing("another thing")
+    first = search.ask()
+    assert first is not None
+    search.tell(first, other)
+    assert search.others == [(first, other)]
+    assert search.best == BUSY
+
+
+def test_programs_that_another_bucket_explains_are_avoided() -> None:
+    search = search_of(avoid=lambda p: p.compile is None)
+    drive(search, lambda p: True, 1, random.Random(0))
+    assert search.best.compile is not None
+
+
+def test_a_failure_of_a_lower_layer_is_minimized_there_first() -> None:
+    outcome = failing(layer=Layer.AOT_EAGER)
+    search = Minimizer(BUSY, outcome, lambda p, o: o == outcome)
+    first = search.ask()
+    assert first is not None and first.compile is not None
+    assert first.compile == Compile(backend="aot_eager", dynamic=True)
+    assert replace(first, compile=BUSY.compile) == BUSY
+
+
+def test_at_layer_changes_nothing_where_nothing_is_lower() -> None:
+    eager = Program(kernel=Sdpa(), compile=Compile(backend="eager"))
+    assert at_layer(eager, Layer.DYNAMO) is None
+    assert at_layer(eager, Layer.EAGER) == Program(kernel=Sdpa())
+    assert at_layer(eager, None) is None
+    assert at_layer(Program(), Layer.EAGER) is None
+
+
+def test_fails_alike_compares_strong_keys() -> None:
+    assert BOOM.failure is not None
+    judge = fails_alike(signature(BOOM.failure, BUSY).strong)
+    assert judge(Program(compile=Compile()), failing("boom"))
+    assert not judge(BUSY, failing("another thing"))
+    assert not judge(BUSY, PASSED)
+
+
+def test_wrong_numbers_at_another_layer_are_another_failure() -> None:
+    def wrong(layer: Layer) -> Outcome:
+        diff = Diff(output="out", what="value", expected="1", actual="2", error=1.0, budget=0.1)
+        failure = Failure(
+            kind=FailureKind.WRONG_RESULT, phase=Phase.CHECK, layer=layer, diffs=(diff,)
+        )
+        return Outcome(status="failed", failure=failure)
+
+    failure = wrong(Layer.INDUCTOR).failure
+    assert failure is not None
+    judge = fails_alike(signature(failure, BUSY).strong)
+    assert judge(replace(BUSY, training=Training()), wrong(Layer.INDUCTOR))
+    assert not judge(BUSY, wrong(Layer.EAGER))
+
+
+def test_as_a_stage_one_failing_run_of_several_is_enough() -> None:
+    stage = Minimize(search_of(), attempts=3)
+    task = stage.ask()
+    assert isinstance(task, RunTask) and len(task.programs) == 3
+    stage.tell(task, [PASSED, BOOM, PASSED])
+    assert stage.progress
+    assert stage.search.best == task.programs[0]

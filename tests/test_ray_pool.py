@@ -1,0 +1,162 @@
+"""Real Ray, real sandboxes, a planted fault."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psutil
+import pytest
+
+from actors.sandbox import SandboxError
+from actors.scratch import Scratch
+from actors.shard import Shard, ShardReport
+from actors.worker import WorkerConfig
+from corpus.case import find_cases, read_case
+from corpus.store import State, Store
+from fuzz.campaign import Campaign, worker_config
+from fuzz.config import CampaignConfig, config_from_data
+from fuzz.pool import run_all
+from fuzz.ray_pool import RayPool
+from fuzz.tasks import Finished, RunTask, ShardTask, WorkerDied
+from generators.outcome import Outcome
+from generators.program import Program
+
+pytestmark = pytest.mark.slow
+
+FAULT = """\
+import torch.nn.functional as F
+
+right = F.scaled_dot_product_attention
+
+
+def wrong(q, k, v, *args, **kwargs):
+    out = right(q, k, v, *args, **kwargs)
+    return out * 1.5 if kwargs.get("attn_mask") is not None else out
+
+
+F.scaled_dot_product_attention = wrong
+"""
+
+
+@pytest.fixture
+def scratch() -> Iterator[Scratch]:
+    with Scratch.create() as opened:
+        yield opened
+    assert not opened.root.exists()
+
+
+@pytest.fixture(scope="module")
+def run_id() -> Iterator[str]:
+    """The run of a pool of two workers; in the end nothing of it is left."""
+    with Scratch.create() as opened:
+        POOLS.append(RayPool(WorkerConfig(scratch=str(opened.root)), 2))
+        yield opened.run_id
+        POOLS.pop().close()
+    assert not opened.root.exists()
+    assert marked(opened.run_id) == []
+
+
+POOLS: list[RayPool] = []
+
+
+def marked(run_id: str) -> list[int]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("ATTNFUZZ_RUN") == run_id and process.pid != os.getpid():
+                found.append(process.pid)
+        except psutil.Error:
+            continue
+    return found
+
+
+def busy_workers(run_id: str) -> list[int]:
+    """Actors in the middle of a task: Ray puts the method's name into the process's title."""
+    titles = {pid: " ".join(psutil.Process(pid).cmdline()) for pid in marked(run_id)}
+    return [pid for pid, title in titles.items() if title.startswith("ray::Worker.run_programs")]
+
+
+def test_a_toolchain_without_torch_is_one_sentence(scratch: Scratch) -> None:
+    config = WorkerConfig(scratch=str(scratch.root), toolchain="/bin/false")
+    with closing(RayPool(config, 1)) as pool, pytest.raises(SandboxError, match="/bin/false"):
+        pool.environment()
+
+
+def test_a_campaign_finds_and_minimizes_a_planted_fault(scratch: Scratch, tmp_path: Path) -> None:
+    (tmp_path / "fault.py").write_text(FAULT)
+    config: CampaignConfig = config_from_data(
+        {
+            "seed": 3,
+            "minutes": 5,
+            "shard_size": 12,
+            "profiles": {"eager": 1.0},
+            "preload": [str(tmp_path / "fault.py")],
+            "minimize": {"max_candidates": 60, "seconds": 60},
+            "variants": False,
+        },
+        "test",
+    )
+    with (
+        Store(tmp_path) as store,
+        closing(RayPool(worker_config(config, scratch.root), 2)) as pool,
+    ):
+        campaign = Campaign(config, tmp_path, pool, store, scratch=scratch.root, max_shards=2)
+        assert campaign.run().ended == "nothing left"
+        wrong = [b for b in store.buckets() if "kernel.flex" not in b.trigger]
+        assert len(wrong) == 1 and wrong[0].kind == "wrong_result", [b.title for b in wrong]
+        assert {"runs": 3, "reproduced": 3} in wrong[0].notes["repro"].values()
+        assert {row.state for row in store.failures()} <= {State.DONE, State.DUPLICATE}
+    (folder,) = find_cases([tmp_path / "corpus"])
+    case = read_case(folder)
+    assert case.program.kernel.kind == "sdpa" and case.program.mask is not None
+    assert case.program.training is None and case.program.compile is None
+    assert [one.name for one in case.preload] == ["fault.py"]
+    assert len(case.repro.splitlines()) <= 40
+
+
+# A process has one Ray at a time: from here on it is that of `run_id`.
+
+
+def test_results_come_in_order_and_the_environment_is_told(run_id: str) -> None:
+    (pool,) = POOLS
+    assert "torch" in pool.environment()
+    programs = [Program(seed=seed) for seed in range(5)]
+    done = run_all(pool, [RunTask((program,)) for program in programs])
+    assert [one.task for one in done] == [RunTask((program,)) for program in programs]
+    assert len(marked(run_id)) > 2
+
+
+def test_a_worker_that_dies_is_replaced_and_its_task_done_again(run_id: str) -> None:
+    (pool,) = POOLS
+    shard = Shard(campaign_seed=1, index=0, size=3, profiles=(("eager", 1.0),))
+    handles = [pool.submit(RunTask((Program(),) * 100)), pool.submit(ShardTask(shard))]
+    assert pool.free == 0
+    with pytest.raises(RuntimeError, match="no slot is free"):
+        pool.submit(RunTask((Program(),)))
+    while not (busy := busy_workers(run_id)):
+        assert len(pool.wait(0.05)) == 0
+    os.kill(busy[0], signal.SIGKILL)
+    done = {}
+    while len(done) < 2:
+        done |= {finished.handle: finished.result for finished in pool.wait(1.0)}
+    outcomes, report = done[handles[0]], done[handles[1]]
+    assert isinstance(report, ShardReport) and report.executed == 3
+    assert isinstance(outcomes, list) and len(outcomes) == 100
+    assert all(isinstance(one, Outcome) and one.status == "passed" for one in outcomes)
+    assert pool.free == 2
+
+
+def test_a_task_whose_workers_always_die_is_given_up(run_id: str) -> None:
+    (pool,) = POOLS
+    pool.submit(RunTask((Program(),) * 5000))
+    done: list[Finished] = []
+    while not done:
+        for pid in busy_workers(run_id):
+            os.kill(pid, signal.SIGKILL)
+        done = pool.wait(0.5)
+    assert done[0].result == WorkerDied(3)
+    assert pool.free == 2

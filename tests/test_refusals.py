@@ -1,0 +1,193 @@
+"""Refusals: each is precise, and belongs to the programs that ask for what is declined."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from generators.kernels.refusals import REFUSALS, for_program
+from generators.kernels.specs import BlockMaskSpec, Flex, Function, Handwritten, Sdpa
+from generators.masks import Causal
+from generators.program import Call, Compile, Input, Program, Shape, Training
+
+FLASH_HAS_NO_DERIVATIVE = (
+    "RuntimeError: derivative for aten::_scaled_dot_product_flash_attention_for_cpu_backward is "
+    "not implemented"
+)
+NO_BACKWARD = (
+    "NotImplementedError: FlexAttention does not support backward on CPU. Please set the input "
+    "requires_grad to False or use another device."
+)
+NO_KERNEL = "RuntimeError: No available kernel.  Aborting execution."
+NO_BACKEND = (
+    "RuntimeError: No viable backend for scaled_dot_product_attention was found. This is likely "
+    "due to turning off both the math kernel and the fused kernels."
+)
+MIXED_SDPA = (
+    "RuntimeError: Expected query, key, and value to have the same dtype, but got query.dtype: "
+    "float key.dtype: c10::BFloat16 and value.dtype: float instead."
+)
+HEADS = "The size of tensor a (4) must match the size of tensor b (2) at non-singleton dimension 1"
+NO_LSE = (
+    "torch._inductor.exc.LoweringException: NotImplementedError: torch.compile on CPU only "
+    "supports inference and `return_lse` is not supported yet.\n  target: flex_attention"
+)
+NO_FLOAT64 = (
+    "torch._inductor.exc.LoweringException: NotImplementedError: `torch.float` , `torch.float16` "
+    "and `torch.bfloat16` are supported in FlexAttention for CPU device. Found input tensors are "
+    "`torch.float64`.\n  target: flex_attention"
+)
+SLICED = "RuntimeError: Cannot use mask_mod from a sliced BlockMask"
+AOT_DOUBLE = (
+    "RuntimeError: torch.compile with aot_autograd does not currently support double backward"
+)
+RECOMPILE = "torch._dynamo.exc.Unsupported: Dynamo recompile limit exceeded\n  Explanation: Dynamo"
+AROUND = (
+    "torch._dynamo.exc.Unsupported: Unsupported functorch tracing attempt\n  Explanation: If you "
+    "are reaching here, it means dynamo failed for one of the following reasons:\n    - Calling "
+    "torch.func.vmap(compiled_fn) function from eager mode is not supported. Ensure that "
+)
+UNSAFE = (
+    "torch._dynamo.exc.Unsupported: HOP: Unsafe side effect\n  Higher Order Operator: "
+    "torch.utils.checkpoint.checkpoint\n  Explanation: Mutating a variable"
+)
+REENTRANT = (
+    "RuntimeError: When use_reentrant=True, torch.utils.checkpoint is incompatible with .grad() or "
+    "passing an `inputs` parameter to .backward()."
+)
+LARGER = (
+    "ValueError: block_mask was created for block_mask.shape=(1, 1, 32, 32) but got q_len=16 and "
+    "kv_len=16. As the block mask was created for a larger length than you're using it for, you can"
+)
+MATMUL = "RuntimeError: expected m1 and m2 to have the same dtype, but got: float != c10::BFloat16"
+NO_CHOICES = (
+    "torch._inductor.exc.LoweringException: NoValidChoicesError: No choices to select. Please "
+    "consider adding ATEN into max_autotune_gemm_backends config"
+)
+MIXED_DTENSOR = (
+    "RuntimeError: npu.npu_fusion_attention.default got mixed torch.Tensor and DTensor, need to "
+    "convert all torch.Tensor to DTensor before calling distributed operators!"
+)
+
+BF16 = Input(dtype="bfloat16")
+NINE_SHAPES = tuple(Call(batch=1, q_len=n, kv_len=n) for n in range(1, 10))
+BLOCKS = BlockMaskSpec()
+
+
+def refuses(program: Program, text: str) -> bool:
+    return any(re.search(refusal.pattern, text) for refusal in for_program(program))
+
+
+ASKED_AND_NOT = [
+    (
+        FLASH_HAS_NO_DERIVATIVE,
+        Program(training=Training(double=True)),
+        Program(training=Training()),
+    ),
+    (NO_BACKWARD, Program(kernel=Flex(), training=Training()), Program(kernel=Flex())),
+    (NO_BACKWARD, Program(kernel=Flex(), transform="grad"), Program(transform="grad")),
+    (NO_KERNEL, Program(kernel=Sdpa(backend="flash")), Program()),
+    (NO_BACKEND, Program(kernel=Sdpa(backend="efficient")), Program(kernel=Sdpa(backend="math"))),
+    (MIXED_SDPA, Program(k=BF16), Program()),
+    (
+        HEADS,
+        Program(shape=Shape(q_heads=4, kv_heads=2)),
+        Program(shape=Shape(q_heads=4, kv_heads=2), kernel=Sdpa(enable_gqa=True)),
+    ),
+    (
+        NO_LSE,
+        Program(kernel=Flex(return_lse=True), compile=Compile()),
+        Program(kernel=Flex(return_lse=True), compile=Compile(backend="aot_eager")),
+    ),
+    (
+        NO_FLOAT64,
+        Program(kernel=Flex(), compile=Compile(), q=Input(dtype="float64")),
+        Program(kernel=Flex(), compile=Compile(), q=BF16),
+    ),
+    (
+        SLICED,
+        Program(kernel=Flex(block_mask=BlockMaskSpec(spare_batch=1)), mask=Causal()),
+        Program(kernel=Flex(block_mask=BLOCKS), mask=Causal()),
+    ),
+    (
+        AOT_DOUBLE,
+        Program(kernel=Handwritten(), compile=Compile(), training=Training(double=True)),
+        Program(kernel=Handwritten(), compile=Compile(), training=Training()),
+    ),
+    (
+        RECOMPILE,
+        Program(compile=Compile(dynamic=False), calls=NINE_SHAPES),
+        Program(compile=Compile(), calls=NINE_SHAPES),
+    ),
+    (AROUND, Program(compile=Compile(), transform="vmap"), Program(compile=Compile())),
+    (
+        UNSAFE,
+        Program(kernel=Flex(), compile=Compile(), training=Training(checkpoint="full")),
+        Program(kernel=Flex(), compile=Compile(), training=Training()),
+    ),
+    (
+        REENTRANT,
+        Program(training=Training(checkpoint="reentrant")),
+        Program(training=Training(checkpoint="full")),
+    ),
+    (
+        LARGER,
+        Program(kernel=Flex(block_mask=BlockMaskSpec(built_for_extra=(16, 16))), mask=Causal()),
+        Program(kernel=Flex(block_mask=BLOCKS), mask=Causal()),
+    ),
+    (MATMUL, Program(kernel=Handwritten(), k=BF16), Program(kernel=Handwritten())),
+    (
+        NO_CHOICES,
+        Program(compile=Compile(options={"max_autotune_gemm_backends": "TRITON"})),
+        Program(compile=Compile(mode="max-autotune")),
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "asked", "not_asked"), ASKED_AND_NOT)
+def test_a_refusal_is_by_design_only_for_programs_that_ask_for_it(
+    text: str, asked: Program, not_asked: Program
+) -> None:
+    assert refuses(asked, text)
+    assert not refuses(not_asked, text)
+
+
+BUGS = [
+    "torch._inductor.exc.LoweringException: AttributeError: 'View' has no attribute 'layout'",
+    "RuntimeError: std::bad_alloc",
+    "torch._inductor.exc.CppCompileError: C++ compile error: cannot convert 'float*' to 'bool*'",
+    "IndexError: tuple index out of range",
+    "AssertionError: expected size 4==4, stride 8==48 at dim=1",
+    "torch._inductor.exc.LoweringException: NoValidChoicesError: No choices to select",
+    "RuntimeError: The size of tensor a (4) must match the size of tensor b (2) at non-singleton "
+    "dimension 2",
+    "torch._dynamo.exc.Unsupported: call_id with args (NestedUserFunctionVariable(),)",
+    "RuntimeError: view size is not compatible with input tensor's size and stride",
+]
+
+
+@pytest.mark.parametrize("text", BUGS)
+def test_bugs_are_not_refusals_of_any_program(text: str) -> None:
+    for _, asked, not_asked in ASKED_AND_NOT:
+        assert not refuses(asked, text)
+        assert not refuses(not_asked, text)
+
+
+def test_a_users_function_may_be_refused_whatever_a_kernel_refuses() -> None:
+    own = Program(kernel=Function(target="mine:attention"))
+    assert refuses(own, NO_BACKWARD)
+    assert refuses(own, MIXED_DTENSOR)
+    assert not refuses(Program(), MIXED_DTENSOR)
+
+
+def test_every_refusal_compiles_says_why_and_is_specific() -> None:
+    for refusal in REFUSALS:
+        re.compile(refusal.pattern)
+        assert refusal.why and "\n" not in refusal.why
+        assert not re.search(refusal.pattern, "RuntimeError: something else went wrong")
+        assert not re.search(refusal.pattern, "")
+
+
+def test_the_default_program_is_refused_nothing() -> None:
+    assert for_program(Program()) == ()

@@ -1,0 +1,195 @@
+"""The rendered text: golden modules, and that random programs give clean ones."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from generators import masks, scores
+from generators.indices import Index, IntBinary, IntConst, Table
+from generators.kernels.specs import BlockMaskSpec, Flex, Function, Handwritten, Sdpa
+from generators.program import (
+    Call,
+    Compile,
+    Input,
+    Layout,
+    Program,
+    Shape,
+    Surround,
+    Training,
+)
+from generators.render import source
+from generators.shards import generate
+from generators.validity import problems
+
+GOLDEN = Path(__file__).parent / "golden" / "render"
+SMALL = Shape(batch=2, q_heads=4, kv_heads=2, q_len=8, kv_len=12, head_dim=8)
+PER_BATCH = masks.And(left=masks.Documents(per_batch=True), right=masks.Causal())
+BIAS = Table(axes=("h", "q_idx"), dtype="float32", init="normal")
+
+PROGRAMS = {
+    "default": Program(),
+    "sdpa-causal-math-gqa": Program(
+        kernel=Sdpa(mask_form="is_causal", backend="math", enable_gqa=True, scale=0.5),
+        shape=SMALL, mask=masks.Causal(), compile=Compile(dynamic=True),
+    ),
+    "sdpa-float-mask-training": Program(
+        kernel=Sdpa(mask_form="float", broadcast=("h",), mask_requires_grad=True),
+        mask=masks.KeyPadding(),
+        q=Input(dtype="bfloat16"), k=Input(dtype="bfloat16"), v=Input(dtype="bfloat16"),
+        training=Training(wrt=("q", "v"), grad_layout="transposed", checkpoint="selective"),
+    ),
+    "layouts": Program(
+        q=Input(layout=Layout(order=(0, 2, 1, 3), start=(0, 0, 2, 0), pad=(0, 0, 3, 1))),
+        k=Input(layout=Layout(order=(2, 0, 1, 3), step=(1, 1, 2, 1)), values="large"),
+        v=Input(layout=Layout(expand=(0, 1)), values="one_hot"),
+        shape=replace(SMALL, kv_heads=4), dirty_memory=True,
+    ),
+    "packed-double-backward": Program(
+        packed="qkv", q=Input(layout=Layout(order=(0, 2, 1, 3))),
+        shape=Shape(batch=2, q_heads=2, kv_heads=2), kernel=Sdpa(backend="math"),
+        training=Training(double=True, grad_layout="expanded"),
+    ),
+    "handwritten-baddbmm": Program(
+        kernel=Handwritten(product="baddbmm", masking="add", fill="finfo_min", dropout=True),
+        shape=replace(SMALL, kv_heads=4), mask=masks.SlidingWindow(window=2),
+        autocast="bfloat16",
+    ),
+    "handwritten-rank5-transposed": Program(
+        kernel=Handwritten(
+            product="rank5", transposed=True, transpose="permute", scaling="both",
+            scale_as="tensor", softmax="exp_sum", softmax_dtype="float32", out_layout="merged",
+        ),
+        shape=SMALL, mask=masks.PrefixLM(prefix=3, per_batch=True), transform="vmap",
+    ),
+    "flex-causal": Program(
+        kernel=Flex(block_mask=BlockMaskSpec()), mask=masks.Causal(), compile=Compile()
+    ),
+    "flex-documents-adjusted": Program(
+        kernel=Flex(
+            block_mask=BlockMaskSpec(
+                batch=True, spare_batch=1, built_for_extra=(4, 0), block_size=(16, 32)
+            ),
+            enable_gqa=True, return_lse=True, kernel_options={"BLOCK_M": 16},
+        ),
+        shape=SMALL, mask=PER_BATCH, grad_mode="no_grad",
+    ),
+    "flex-learnable-bias-inside": Program(
+        kernel=Flex(block_mask=BlockMaskSpec(made="inside"), enable_gqa=True), shape=SMALL,
+        mask=masks.Tree(),
+        score_mod=scores.Softcap(
+            inner=scores.Alibi(
+                inner=scores.FloatBinary(
+                    op="+", left=scores.Score(),
+                    right=scores.FloatLookup(table=BIAS, requires_grad=True, chained=True),
+                )
+            )
+        ),
+        training=Training(wrt=("q",)), compile=Compile(mode="max-autotune", fullgraph=False),
+    ),
+    "flex-cached-calls": Program(
+        kernel=Flex(block_mask=BlockMaskSpec()), mask=masks.BlockMap(block=4),
+        score_mod=scores.RelativeBias(inner=scores.Score(), dtype="bfloat16"),
+        calls=(Call(batch=2, q_len=4, kv_len=4, fresh_mods=False),),
+        compile=Compile(options={"max_autotune": True}),
+    ),
+    "flex-nan-keys": Program(
+        kernel=Flex(block_mask=BlockMaskSpec(batch=True), enable_gqa=True), shape=SMALL,
+        mask=masks.KeyPadding(), k=Input(values="nan_at_masked", layout=Layout(expand=(1,))),
+    ),
+    "flex-chained-truth": Program(
+        kernel=Flex(), shape=replace(SMALL, kv_heads=4),
+        score_mod=scores.Truth(
+            mask=masks.Not(
+                inner=masks.TableMask(
+                    table=Table(axes=("b", "q_idx"), dtype="bool", init="coin"), chained=True
+                )
+            )
+        ),
+    ),
+    "module-jvp": Program(
+        surround=Surround(rope=True, qk_norm=True), transform="jvp", kernel=Sdpa(backend="math")
+    ),
+    "module-projected": Program(
+        surround=Surround(projections=True, rope=True), shape=SMALL, training=Training(),
+        kernel=Sdpa(enable_gqa=True),
+    ),
+    "function-grad": Program(
+        kernel=Function(target="my.kernels:attention"), mask=masks.Causal(), transform="grad"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_golden(name: str) -> None:
+    """`ATTNFUZZ_UPDATE_GOLDEN=1 pytest tests/test_render.py` writes them anew."""
+    assert problems(PROGRAMS[name]) == []
+    text = source(PROGRAMS[name])
+    path = GOLDEN / f"{name}.py"
+    if os.environ.get("ATTNFUZZ_UPDATE_GOLDEN"):
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+def names_of(text: str) -> set[str]:
+    """What a module defines at top level."""
+    found = set()
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.FunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign):
+            found.update(t.id for t in node.targets if isinstance(t, ast.Name))
+    return found
+
+
+def lint(folder: Path) -> str:
+    """Ruff's complaints about unused or undefined names, syntax and style."""
+    rules = "E4,E7,E9,F,I,W"
+    command = [sys.executable, "-m", "ruff", "check", "--isolated", "--no-cache", "-q"]
+    command += ["--line-length", "100"]
+    result = subprocess.run(
+        [*command, "--select", rules, str(folder)], capture_output=True, text=True
+    )
+    return result.stdout + result.stderr
+
+
+def test_random_programs_give_clean_modules(tmp_path: Path) -> None:
+    """Each parses, has the contract's names, and neither unused nor undefined ones."""
+    for i, program in enumerate(generate(11, 200)):
+        text = source(program)
+        contract = {"inputs", "attention", "reference", "run"}
+        contract |= {"compiled"} if program.compile else set()
+        contract |= {"CALLS"} if program.calls else set()
+        assert contract <= names_of(text)
+        (tmp_path / f"program_{i}.py").write_text(text)
+    assert lint(tmp_path) == ""
+
+
+def test_golden_modules_are_clean(tmp_path: Path) -> None:
+    for name, program in PROGRAMS.items():
+        (tmp_path / f"{name.replace('-', '_')}.py").write_text(source(program))
+    assert lint(tmp_path) == ""
+
+
+def test_rendering_does_not_depend_on_what_was_rendered_before() -> None:
+    texts = {name: source(program) for name, program in PROGRAMS.items()}
+    for name in reversed(list(PROGRAMS)):
+        assert source(PROGRAMS[name]) == texts[name]
+
+
+def test_only_needed_brackets() -> None:
+    q, two = Index(axis="q_idx"), IntConst(value=2)
+    sum_ = IntBinary(op="+", left=q, right=IntConst(value=-2))
+    mask = masks.Compare(
+        op="==",
+        left=IntBinary(op="%", left=sum_, right=two),
+        right=IntBinary(op="-", left=q, right=IntBinary(op="-", left=q, right=two)),
+    )
+    text = source(Program(kernel=Flex(block_mask=BlockMaskSpec()), mask=mask))
+    assert "return (q_idx - 2) % 2 == q_idx - (q_idx - 2)\n" in text

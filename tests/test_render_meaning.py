@@ -1,0 +1,370 @@
+"""What rendered programs compute: masks against their definitions, attention against reference."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from generators import masks, scores
+from generators.indices import Index, IntBinary, IntConst, IntLookup, Table
+from generators.kernels.specs import BlockMaskSpec, Flex, Handwritten, Sdpa
+from generators.masks import Mask
+from generators.program import Call, Input, Layout, Program, Shape, Surround, Training
+from generators.render import source
+from generators.scores import Score, ScoreMod
+from generators.validity import problems
+
+pytestmark = pytest.mark.slow
+
+B, H, LQ, LKV = 2, 4, 9, 12
+SHAPE = Shape(batch=B, q_heads=H, kv_heads=2, q_len=LQ, kv_len=LKV, head_dim=8)
+Q, KV, HEAD, BATCH = (Index(axis=axis) for axis in ("q_idx", "kv_idx", "h", "b"))
+FLEX = Flex(block_mask=BlockMaskSpec(batch=True, heads=True), enable_gqa=True)
+
+
+def load(program: Program) -> ModuleType:
+    """The rendered module, executed."""
+    assert problems(program) == []
+    module = ModuleType("rendered_program")
+    sys.modules[module.__name__] = module
+    exec(compile(source(program), "<program>", "exec"), module.__dict__)
+    return module
+
+
+# -- masks: an independent reading of each family's definition ---------------------------------
+
+Tables = dict[str, Any]
+Meaning = Callable[[int, int, int, int, Tables], bool]
+
+
+def ancestors(i: int, branching: int) -> set[int]:
+    found = {i}
+    while i:
+        i = (i - 1) // branching
+        found.add(i)
+    return found
+
+
+SORTED = Table(axes=("b", "kv_idx"), init="sorted", limit=3)
+COIN = Table(axes=("h", "q_idx", "kv_idx"), dtype="bool", init="coin", unit=(1,))
+MASKS: dict[str, tuple[Mask, Meaning]] = {
+    "causal": (masks.Causal(offset=-2), lambda b, h, q, k, t: q - 2 >= k),
+    "window": (masks.SlidingWindow(window=3), lambda b, h, q, k, t: 0 <= q - k <= 3),
+    "dilated": (
+        masks.SlidingWindow(window=4, causal=False, dilation=2),
+        lambda b, h, q, k, t: abs(q - k) <= 4 and (q - k) % 2 == 0,
+    ),
+    "prefix": (masks.PrefixLM(prefix=5), lambda b, h, q, k, t: k < 5 or q >= k),
+    "prefix-per-batch": (
+        masks.PrefixLM(prefix=9, per_batch=True),
+        lambda b, h, q, k, t: k < t["prefix"][b] or q >= k,
+    ),
+    "documents": (
+        masks.Documents(count=3, per_batch=True, causal=True, shared_prefix=2),
+        lambda b, h, q, k, t: k < 2 or (t["document"][b][q] == t["document"][b][k] and q >= k),
+    ),
+    "global-local": (
+        masks.GlobalLocal(tokens=2, window=1),
+        lambda b, h, q, k, t: k < 2 or q < 2 or abs(q - k) <= 1,
+    ),
+    "block-map": (
+        masks.BlockMap(block=4, per_head=True),
+        lambda b, h, q, k, t: t["block_map"][h][q // 4][k // 4],
+    ),
+    "tree": (masks.Tree(branching=3), lambda b, h, q, k, t: k in ancestors(q, 3)),
+    "natten": (
+        masks.Natten(width=4, radius=1),
+        lambda b, h, q, k, t: abs(q // 4 - k // 4) <= 1 and abs(q % 4 - k % 4) <= 1,
+    ),
+    "padding": (masks.KeyPadding(), lambda b, h, q, k, t: k < t["length"][b]),
+    "table": (masks.TableMask(table=COIN), lambda b, h, q, k, t: t["table"][h][0][k]),
+    "chained": (
+        masks.TableMask(table=SORTED, chained=True), lambda b, h, q, k, t: t["table"][b][k] != 0
+    ),
+    "row": (masks.Single(axis="q_idx", at=3), lambda b, h, q, k, t: q == 3),
+    "compare": (
+        masks.Compare(
+            op="!=",
+            left=IntBinary(
+                op="%", left=IntBinary(op="-", left=Q, right=KV), right=IntConst(value=3)
+            ),
+            right=IntBinary(
+                op="minimum", left=HEAD, right=IntBinary(op="//", left=KV, right=IntConst(value=-5))
+            ),
+        ),
+        lambda b, h, q, k, t: (q - k) % 3 != min(h, k // -5),
+    ),
+    "lookup": (
+        masks.Compare(op="<=", left=KV, right=IntLookup(table=Table(axes=("b",), limit=12))),
+        lambda b, h, q, k, t: k <= t["table"][b],
+    ),
+    "combined": (
+        masks.Not(
+            inner=masks.Or(
+                left=masks.And(left=masks.Causal(), right=masks.Not(inner=masks.AllFalse())),
+                right=masks.Single(axis="kv_idx", at=5),
+            )
+        ),
+        lambda b, h, q, k, t: not ((q >= k and not False) or k == 5),
+    ),
+    "nothing": (masks.AllFalse(), lambda b, h, q, k, t: False),
+}  # fmt: skip
+
+
+def captured(mod: Callable[..., Any]) -> Tables:
+    """The tables in a mod's closure, as lists."""
+    cells = zip(mod.__code__.co_freevars, mod.__closure__ or (), strict=True)
+    return {name: cell.cell_contents.tolist() for name, cell in cells}
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_mask_mod_means_its_definition(name: str) -> None:
+    import torch
+
+    mask, meaning = MASKS[name]
+    module = load(Program(kernel=FLEX, shape=SHAPE, mask=mask))
+    mask_mod = module.inputs()[-1].mask_mod
+    tables = captured(mask_mod)
+    for at in product(range(B), range(H), range(LQ), range(LKV)):
+        seen = bool(mask_mod(*map(torch.tensor, at)))
+        assert seen == bool(meaning(*at, tables)), at
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_dense_mask_means_its_definition(name: str) -> None:
+    mask, meaning = MASKS[name]
+    kernel = Sdpa(broadcast=(), enable_gqa=True)
+    module = load(Program(kernel=kernel, shape=SHAPE, mask=mask))
+    names: Tables = {}
+    text = source(Program(kernel=kernel, shape=SHAPE, mask=mask))
+    body = text.split("def inputs():\n")[1].split("    return")[0]
+    exec(body.replace("\n    ", "\n").removeprefix("    "), module.__dict__, names)
+    dense = names["attn_mask"]
+    tables = {n: t.tolist() for n, t in names.items() if hasattr(t, "tolist")}
+    assert tuple(dense.shape) == (B, H, LQ, LKV)
+    for at in product(range(B), range(H), range(LQ), range(LKV)):
+        assert bool(dense[at]) == bool(meaning(*at, tables)), at
+
+
+# -- attention against reference, in float64, every dimension ------------------------------------
+
+BIAS = Table(axes=("h", "q_idx"), dtype="float32", init="normal")
+MASKED = replace(
+    Program(), shape=SHAPE, mask=masks.And(left=masks.KeyPadding(), right=masks.Causal(offset=-1))
+)
+
+
+def flex(score: ScoreMod | None = None, **spec: Any) -> Program:
+    kernel = replace(FLEX, block_mask=BlockMaskSpec(batch=True, **spec))
+    return replace(MASKED, kernel=kernel, score_mod=score)
+
+
+def by_hand(**spec: Any) -> Program:
+    return replace(MASKED, kernel=Handwritten(**spec), mask=masks.Causal())
+
+
+def sdpa(**spec: Any) -> Program:
+    return replace(MASKED, kernel=Sdpa(**{"broadcast": ("h",), "enable_gqa": True, **spec}))
+
+
+def plain(**rest: Any) -> Program:
+    return replace(MASKED, kernel=Sdpa(backend="math", enable_gqa=True), mask=None, **rest)
+
+
+SCORES: dict[str, ScoreMod] = {
+    "alibi": scores.Alibi(inner=Score()),
+    "alibi-written-out": scores.Alibi(inner=Score(), captured=False),
+    "softcap": scores.Softcap(inner=Score(), cap=2.0),
+    "relative": scores.RelativeBias(inner=Score(), per_head=True),
+    "masked": scores.MaskedScore(mask=masks.Causal(), inner=Score()),
+    "truth": scores.Truth(mask=masks.Causal()),
+    "integer": scores.Truth(mask=masks.Causal(), integer=True),
+    "chained": scores.FloatBinary(
+        op="*", left=Score(), right=scores.FloatLookup(table=BIAS, chained=True)
+    ),
+    "score-free": scores.FloatCall(
+        function="sin", inner=scores.FloatBinary(
+            op="minimum", left=scores.FromIndex(index=Q), right=scores.FloatLookup(table=BIAS)
+        ),
+    ),
+    "learnable": scores.FloatBinary(
+        op="-", left=Score(), right=scores.FloatLookup(table=BIAS, requires_grad=True)
+    ),
+    "where": scores.Where(
+        condition=masks.Documents(), then=scores.FloatConst(value=-1.5), otherwise=Score()
+    ),
+    "bool-arithmetic": scores.FloatBinary(
+        op="*",
+        left=scores.FloatBinary(
+            op="+", left=scores.Truth(mask=masks.Causal()), right=scores.Truth(mask=masks.Tree())
+        ),
+        right=scores.FromIndex(index=HEAD),
+    ),
+}  # fmt: skip
+
+TRAINED = Training(wrt=("q", "k", "v"))
+VARIANTS: dict[str, Program] = {
+    **{f"score-{name}": flex(score) for name, score in SCORES.items()},
+    "flex-inside": flex(SCORES["learnable"], made="inside"),
+    "flex-adjusted": flex(built_for_extra=(7, 130), block_size=(16, 128)),
+    "flex-spare": flex(spare_batch=2, built_for_extra=(3, 0)),
+    "flex-lse": replace(flex(), kernel=replace(FLEX, return_lse=True, scale=0.3)),
+    "flex-nan": replace(flex(), k=Input(values="nan_at_masked", layout=Layout(expand=(1,)))),
+    "sdpa-math": sdpa(backend="math"),
+    "sdpa-float": sdpa(mask_form="float"),
+    "sdpa-float-trained": replace(
+        sdpa(mask_form="float", mask_requires_grad=True, broadcast=()), training=TRAINED
+    ),
+    "sdpa-rank-3": replace(
+        sdpa(mask_rank=3, broadcast=("b",)), mask=masks.BlockMap(block=4, per_head=True)
+    ),
+    "sdpa-rank-2": replace(
+        sdpa(mask_rank=2, broadcast=("b", "h")), mask=masks.SlidingWindow(window=1)
+    ),
+    "sdpa-is-causal": replace(sdpa(mask_form="is_causal"), mask=masks.Causal()),
+    "no-keys": plain(shape=replace(SHAPE, kv_len=0)),
+    "no-queries": plain(shape=replace(SHAPE, q_len=0)),
+    "value-dim": plain(shape=replace(SHAPE, v_head_dim=5)),
+    **{
+        f"by-hand-{p}-{'t' if t else 'n'}-{m}": by_hand(product=p, transposed=t, masking=m)
+        for p in ("matmul", "einsum", "bmm", "baddbmm", "rank5")
+        for t in (False, True)
+        for m in ("add", "masked_fill", "where")
+    },
+    **{
+        f"by-hand-{s}-{a}": by_hand(scaling=s, scale_as=a, scale=0.7 if a == "tensor" else None)
+        for s in ("mul", "div", "query_mul", "query_div", "key_mul", "both", "none")
+        for a in ("constant", "tensor")
+    },
+    "by-hand-baddbmm-mul": by_hand(product="baddbmm", scaling="mul", scale_as="tensor"),
+    **{
+        f"by-hand-{s}-{t}": by_hand(softmax=s, transpose=t, fill="finfo_min", gqa="expand")
+        for s in ("functional", "method", "module", "exp_sum")
+        for t in ("transpose", "mT", "permute")
+    },
+    "by-hand-blhd": by_hand(out_layout="blhd", dropout=True),
+    "by-hand-merged": by_hand(out_layout="merged", product="einsum"),
+    "by-hand-per-head-rank5": replace(
+        by_hand(product="rank5"), mask=masks.BlockMap(block=4, per_head=True)
+    ),
+    "trained": plain(training=TRAINED),
+    "trained-transposed": plain(training=replace(TRAINED, grad_layout="transposed")),
+    "trained-expanded": plain(training=replace(TRAINED, grad_layout="expanded", wrt=("k",))),
+    "trained-full-checkpoint": plain(training=replace(TRAINED, checkpoint="full")),
+    "trained-selective": plain(training=replace(TRAINED, checkpoint="selective")),
+    "trained-reentrant": plain(training=replace(TRAINED, checkpoint="reentrant")),
+    "trained-twice": plain(training=replace(TRAINED, double=True)),
+    "vmap": plain(transform="vmap"),
+    "vmap-rope": plain(transform="vmap", surround=Surround(rope=True, qk_norm=True)),
+    "grad": plain(transform="grad"),
+    "jvp": plain(transform="jvp"),
+    "module": plain(surround=Surround(projections=True, rope=True, qk_norm=True)),
+    "module-trained": plain(surround=Surround(projections=True), training=TRAINED),
+    "module-self": plain(
+        surround=Surround(projections=True), shape=replace(SHAPE, q_len=12), training=TRAINED
+    ),
+    "no-grad": plain(grad_mode="no_grad"),
+    "inference": plain(grad_mode="inference_mode"),
+    "calls": replace(
+        flex(SCORES["relative"]),
+        calls=(Call(batch=1, q_len=3, kv_len=20), Call(batch=2, q_len=9, kv_len=12)),
+    ),
+    "calls-cached": replace(
+        flex(SCORES["relative"], built_for_extra=(2, 2)),
+        calls=(
+            Call(batch=1, q_len=3, kv_len=20, fresh_mods=False),
+            Call(batch=2, q_len=9, kv_len=12, fresh_mods=False),
+        ),
+    ),
+    "calls-by-hand": replace(
+        by_hand(product="baddbmm", masking="add"),
+        calls=(Call(batch=3, q_len=1, kv_len=2), Call(batch=1, q_len=4, kv_len=4)),
+    ),
+    "calls-module": plain(
+        surround=Surround(projections=True, rope=True), calls=(Call(batch=1, q_len=2, kv_len=2),)
+    ),
+    "dirty": plain(dirty_memory=True),
+    "packed-kv": plain(packed="kv"),
+    "packed-qkv": plain(
+        packed="qkv", shape=replace(SHAPE, q_len=12), q=Input(layout=Layout(order=(1, 0, 2, 3)))
+    ),
+}
+
+
+def float64(program: Program) -> Program:
+    """The program with float64 inputs, where only a wrong meaning exceeds rounding."""
+    wide = {name: replace(getattr(program, name), dtype="float64") for name in ("q", "k", "v")}
+    return replace(program, **wide)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_attention_means_reference(name: str) -> None:
+    import torch
+
+    torch._dynamo.reset()
+    module = load(float64(VARIANTS[name]))
+    for call in getattr(module, "CALLS", [()]):
+        expected = module.run(module.reference, module.inputs(*call))
+        actual = module.run(module.attention, module.inputs(*call))
+        assert actual.keys() == expected.keys()
+        for output, value in expected.items():
+            assert actual[output].shape == value.shape, output
+            torch.testing.assert_close(
+                actual[output].double(), value.double(), rtol=1e-9, atol=1e-9, equal_nan=True
+            )
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        Layout(),
+        Layout(order=(0, 2, 1, 3)),
+        Layout(order=(3, 2, 0, 1)),
+        Layout(order=(1, 2, 3, 0), step=(1, 2, 3, 1), pad=(1, 0, 2, 3), start=(0, 1, 2, 3)),
+        Layout(order=(2, 0, 1, 3), expand=(0, 2)),
+    ],
+)
+def test_layout_is_what_it_says(layout: Layout) -> None:
+    """Strides follow from the storage's extents in `order`, offsets from `start`."""
+    shape = (2, 4, 9, 8)
+    module = load(Program(shape=replace(SHAPE, kv_heads=4), q=Input(layout=layout)))
+    q = module.inputs()[0]
+    extents = [
+        1 if d in layout.expand else shape[d] * layout.step[d] + layout.start[d] + layout.pad[d]
+        for d in range(4)
+    ]
+    strides, offset, stride = [0] * 4, 0, 1
+    for dim in reversed(layout.order):
+        offset += layout.start[dim] * stride
+        strides[dim] = 0 if dim in layout.expand else stride * layout.step[dim]
+        stride *= extents[dim]
+    assert tuple(q.shape) == shape
+    assert list(q.stride()) == strides
+    assert q.storage_offset() == offset
+
+
+def test_inputs_are_the_same_every_time() -> None:
+    """Cached closures must not change what is drawn after them, nor learnable tables before."""
+    program = VARIANTS["calls-cached"]
+    module = load(program)
+    for call in [*module.CALLS, *module.CALLS]:
+        first, second = module.inputs(*call), module.inputs(*call)
+        for a, b in zip(first[:3], second[:3], strict=True):
+            assert bool((a == b).all())
+        assert first[-1] is second[-1]
+
+
+def test_a_learnable_bias_has_a_gradient() -> None:
+    module = load(replace(flex(SCORES["learnable"]), training=Training(wrt=())))
+    assert set(module.run(module.reference, module.inputs())) == {"out", "dbias"}
+
+
+def test_fresh_closures_are_new_each_time() -> None:
+    module = load(replace(VARIANTS["calls-cached"], calls=(Call(batch=2, q_len=9, kv_len=12),)))
+    assert module.inputs(2, 9, 12)[-1] is not module.inputs(2, 9, 12)[-1]

@@ -1,0 +1,175 @@
+"""Reproductions: short, trimmed to the failure, and failing exactly where it shows."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from generators import masks
+from generators.kernels.specs import BlockMaskSpec, Flex, Handwritten
+from generators.outcome import Diff, Failure, FailureKind, Layer, Phase, Raised
+from generators.program import Call, Compile, Input, Program, Training
+from generators.render import repro
+from generators.render.repro import title
+from generators.shards import generate
+
+FLEX = Program(
+    kernel=Flex(block_mask=BlockMaskSpec()), mask=masks.Documents(),
+    compile=Compile(backend="eager"),
+)  # fmt: skip
+PLAIN = Program(compile=Compile(backend="eager"))
+RAISED = Raised(type="torch._inductor.exc.CppCompileError", message='error: "x" \\ y\nmore')
+
+
+def difference(what: str = "value", output: str = "out", **rest: object) -> Diff:
+    return Diff(output=output, what=what, expected="at most 1", actual="2", **rest)  # type: ignore
+
+
+def failure(kind: FailureKind, *diffs: Diff, layer: Layer | None = Layer.DYNAMO) -> Failure:
+    return Failure(kind=kind, phase=Phase.CHECK, layer=layer, diffs=diffs)
+
+
+def raised(phase: Phase = Phase.COMPILE) -> Failure:
+    return Failure(kind=FailureKind.COMPILE_ERROR, phase=phase, layer=Layer.INDUCTOR, raised=RAISED)
+
+
+WRONG = failure(FailureKind.WRONG_RESULT, difference(error=0.5, budget=1e-3))
+CASES = {
+    "wrong-flex": (FLEX, WRONG),
+    "wrong-gradient": (
+        replace(PLAIN, training=Training(wrt=("q",))),
+        failure(FailureKind.WRONG_RESULT, difference(output="dq", error=0.5, budget=1e-3)),
+    ),
+    "wrong-in-second-call": (
+        replace(PLAIN, calls=(Call(batch=2, q_len=4, kv_len=8),)),
+        failure(FailureKind.WRONG_RESULT, difference(error=0.5, budget=1e-3, call=1)),
+    ),
+    "nonfinite": (PLAIN, failure(FailureKind.NONFINITE, difference())),
+    "nonfinite-by-hand": (
+        Program(kernel=Handwritten(), mask=masks.Causal(offset=-1)),
+        failure(FailureKind.NONFINITE, difference(), layer=Layer.EAGER),
+    ),
+    "strides": (PLAIN, failure(FailureKind.METADATA_MISMATCH, difference("stride"))),
+    "aliases": (PLAIN, failure(FailureKind.METADATA_MISMATCH, difference("aliases"))),
+    "shape": (
+        Program(), failure(FailureKind.METADATA_MISMATCH, difference("shape"), layer=Layer.EAGER)
+    ),
+    "bits": (
+        replace(PLAIN, grad_mode="no_grad"), failure(FailureKind.NONDETERMINISM, difference("bits"))
+    ),
+    "mutation": (PLAIN, failure(FailureKind.MUTATION, difference("storage", "k"))),
+    "mutation-of-strides": (PLAIN, failure(FailureKind.MUTATION, difference("stride", "k"))),
+    "mutation-of-state": (
+        PLAIN, failure(FailureKind.MUTATION, difference("rng_state", "global state"))
+    ),
+    "recompiles": (
+        PLAIN, failure(FailureKind.RECOMPILE_LIMIT, difference("compilations", "0:attention"))
+    ),
+    "unfused": (
+        FLEX, failure(FailureKind.GRAPH_BREAK, difference("execution", "flex_attention"))
+    ),
+    "exception": (FLEX, raised()),
+    "exception-in-backward": (replace(PLAIN, training=Training()), raised(Phase.BACKWARD)),
+    "exception-in-inputs": (FLEX, raised(Phase.BUILD)),
+    "crash": (PLAIN, Failure(kind=FailureKind.CRASH, phase=Phase.FORWARD, signal="SIGSEGV")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_is_short_and_says_what_it_is(name: str) -> None:
+    program, found = CASES[name]
+    text = repro(program, found)
+    assert len(text.splitlines()) <= 40
+    title = ast.get_docstring(ast.parse(text))
+    assert title is not None and title.startswith(found.kind.value)
+
+
+def test_has_no_unused_or_undefined_names(tmp_path: Path) -> None:
+    for name, (program, found) in CASES.items():
+        (tmp_path / f"{name.replace('-', '_')}.py").write_text(repro(program, found))
+    for i, program in enumerate(generate(13, 100)):
+        (tmp_path / f"wrong_{i}.py").write_text(repro(program, WRONG))
+        (tmp_path / f"raised_{i}.py").write_text(repro(program, raised()))
+    command = [sys.executable, "-m", "ruff", "check", "--isolated", "--no-cache", "-q"]
+    command += ["--select", "E4,E7,E9,F", str(tmp_path)]
+    assert subprocess.run(command, capture_output=True, text=True).stdout == ""
+
+
+def test_an_exception_needs_no_reference() -> None:
+    text = repro(*CASES["exception"])
+    assert "reference" not in text and "def run" not in text
+
+
+def test_only_calls_up_to_the_failing_one() -> None:
+    calls = tuple(Call(batch=1, q_len=n, kv_len=n) for n in (2, 3, 4))
+    found = failure(FailureKind.WRONG_RESULT, difference(error=0.5, budget=1e-3, call=1))
+    assert "[(1, 16, 16), (1, 2, 2)]" in repro(replace(PLAIN, calls=calls), found)
+
+
+RUN_ALL = """
+import os, runpy, sys, traceback
+import torch, torch._dynamo, torch.nn.attention.flex_attention
+for path in sys.argv[1:]:
+    if not (child := os.fork()):
+        try:
+            runpy.run_path(path, run_name="__main__")
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    print(path, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+def exit_codes(texts: dict[str, str], folder: Path) -> dict[str, int]:
+    """How each script ends, run by name in a process of its own (forked once torch is there)."""
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    command = [sys.executable, "-c", RUN_ALL, *texts]
+    lines = subprocess.run(command, cwd=folder, capture_output=True, text=True).stdout.splitlines()
+    return {name: int(code) for name, code in (line.rsplit(" ", 1) for line in lines)}
+
+
+@pytest.mark.slow
+def test_passes_where_nothing_is_wrong(tmp_path: Path) -> None:
+    codes = exit_codes({name: repro(*case) for name, case in CASES.items()}, tmp_path)
+    assert codes == dict.fromkeys(CASES, 0)
+
+
+FLEX_CALL, SDPA_CALL = "flex_attention(q, k, v", "F.scaled_dot_product_attention(q, k, v"
+BREAKS = {
+    "wrong-flex": (f"return {FLEX_CALL}", f"return 1.01 * {FLEX_CALL}"),
+    "wrong-gradient": (f"return {SDPA_CALL}", f"return 1.01 * {SDPA_CALL}"),
+    "wrong-in-second-call": (f"return {SDPA_CALL}", f"return 1.01 * {SDPA_CALL}"),
+    "nonfinite": (f"return {SDPA_CALL}", f'return float("nan") * {SDPA_CALL}'),
+    "mutation": (f"return {SDPA_CALL}", "return F.scaled_dot_product_attention(q, k.zero_(), v"),
+    "bits": (f"return {SDPA_CALL}", f"return torch.rand(()) + {SDPA_CALL}"),
+    "shape": (f"return {SDPA_CALL})", f"return {SDPA_CALL})[0]"),
+}
+
+
+@pytest.mark.slow
+def test_fails_where_something_is_wrong(tmp_path: Path) -> None:
+    texts = {}
+    for name, (right, wrong) in BREAKS.items():
+        text = repro(*CASES[name])
+        assert right in text
+        texts[name] = text.replace(right, wrong)
+    assert exit_codes(texts, tmp_path) == dict.fromkeys(BREAKS, 1)
+
+
+def test_low_precision_inputs_are_compared_in_float64() -> None:
+    low = Input(dtype="bfloat16")
+    text = repro(replace(PLAIN, q=low, k=low, v=low), WRONG)
+    assert "q, k, v = (t.double() for t in (q, k, v))" in text
+
+
+def test_a_title_names_no_folder() -> None:
+    raised = Raised(type="RuntimeError", message="operator(), /tmp/run1/r2/cabc.main.cpp:10, bad")
+    failure = Failure(kind=FailureKind.RUNTIME_ERROR, phase=Phase.FORWARD, raised=raised)
+    assert title(failure) == "runtime_error: RuntimeError: operator(), cabc.main.cpp:10, bad"

@@ -1,0 +1,362 @@
+"""The sandbox against programs that misbehave: what each is called, and that nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sources import source
+
+from actors import procs
+from actors.fork_server import MARKER
+from actors.job import Deadlines, Job, Limits
+from actors.sandbox import Sandbox, SandboxError
+from actors.scratch import Scratch
+from generators.outcome import FailureKind, Outcome, Phase
+from generators.program import Compile
+
+ROOT = Path(__file__).resolve().parent.parent
+JOB = Job()
+HASTY = Job(deadlines=Deadlines(eager=1.0))
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Sandbox]:
+    with (
+        Scratch.create() as scratch,
+        Sandbox(scratch=scratch.root, limits=Limits(memory_mb=2048, file_mb=256)) as made,
+    ):
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def undisturbed(sandbox: Sandbox) -> Iterator[None]:
+    """After each test the sandbox serves the next program, and nothing is left of the last."""
+    yield
+    assert sandbox.run(source(), JOB).status == "passed"
+    server = sandbox._server
+    assert server is not None
+    assert server.below() == []
+    assert len(procs.marked(MARKER, server.marker)) == 1  # the zygote
+    assert [p.name for p in sandbox._folder.iterdir()] == [f"zygote-{server.marker}.txt"]
+
+
+def failing(outcome: Outcome) -> tuple[FailureKind, Phase]:
+    assert outcome.failure is not None, outcome
+    return outcome.failure.kind, outcome.failure.phase
+
+
+def said(outcome: Outcome) -> str:
+    assert outcome.failure is not None and outcome.failure.raised is not None
+    return outcome.failure.raised.message
+
+
+def functions(outcome: Outcome) -> list[tuple[str, str]]:
+    assert outcome.failure is not None and outcome.failure.raised is not None
+    return [(frame.file, frame.function) for frame in outcome.failure.raised.frames]
+
+
+CRASH = (FailureKind.CRASH, Phase.EAGER)
+HANG = (FailureKind.HANG, Phase.EAGER)
+
+
+def test_a_program_that_behaves_passes(sandbox: Sandbox) -> None:
+    outcome = sandbox.run(source(), JOB)
+    assert outcome.status == "passed"
+    assert outcome.cost.cpu_s > 0
+    assert outcome.cost.peak_rss_mb > 100
+    assert {"build", "reference", "eager"} <= set(outcome.cost.phases)
+
+
+def test_a_compiled_program_compiles_in_folders_of_its_own(sandbox: Sandbox) -> None:
+    job = Job(compile=Compile(fullgraph=False))
+    outcome = sandbox.run(source(compiled=True), job)
+    assert outcome.status == "passed", outcome
+    assert "compile" in outcome.cost.phases
+
+
+@pytest.mark.parametrize("name", ["SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE"])
+def test_a_fatal_signal_is_a_crash(sandbox: Sandbox, name: str) -> None:
+    outcome = sandbox.run(source(f"import os, signal; os.kill(os.getpid(), signal.{name})"), JOB)
+    assert failing(outcome) == CRASH
+    assert outcome.failure is not None and outcome.failure.signal == name
+    assert ("<program>", "attention") in functions(outcome)
+
+
+def test_a_null_pointer_is_told_with_its_native_frames(sandbox: Sandbox) -> None:
+    outcome = sandbox.run(source("import ctypes; ctypes.string_at(0)"), JOB)
+    assert failing(outcome) == CRASH
+    frames = functions(outcome)
+    assert frames.index(("<program>", "attention")) < frames.index(
+        ("ctypes/__init__.py", "string_at")
+    )
+    assert any(".so" in file for file, _ in frames)
+    assert not any("zygote" in file or "child" in file for file, _ in frames)
+
+
+CORRUPT_THE_HEAP = '''
+    import ctypes
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype = ctypes.c_void_p
+    blocks = [libc.malloc(size) for size in range(24, 2048, 8)]
+    for block in blocks:
+        ctypes.memset(block - 8, 0x41, 24)
+    for block in blocks:
+        libc.free(ctypes.c_void_p(block))
+    x = [bytearray(size) for size in range(1, 4096, 8)]
+'''
+
+
+def test_a_corrupt_heap_is_a_crash_though_the_crash_may_hang(sandbox: Sandbox) -> None:
+    outcome = sandbox.run(source(CORRUPT_THE_HEAP), JOB)
+    assert failing(outcome) == CRASH
+    assert outcome.failure is not None
+    assert outcome.failure.signal in ("SIGABRT", "SIGSEGV")
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_an_exit_before_the_result_is_a_crash(sandbox: Sandbox, code: int) -> None:
+    outcome = sandbox.run(source(f"import os; os._exit({code})"), JOB)
+    assert failing(outcome) == CRASH
+    assert said(outcome) == f"exited with code {code} before giving a result"
+
+
+@pytest.mark.parametrize(
+    ("body", "innermost"),
+    [
+        ("while True: pass", ("<program>", "attention")),
+        ("import re; re.match(r'(a+)+$', 'a' * 60 + 'b')", ("re/__init__.py", "match")),
+    ],
+    ids=["python", "holding-the-gil"],
+)
+def test_an_endless_loop_is_a_hang(sandbox: Sandbox, body: str, innermost: tuple[str, str]) -> None:
+    outcome = sandbox.run(source(body), HASTY)
+    assert failing(outcome) == HANG
+    assert said(outcome) == "no progress in phase eager in 3 s"
+    assert functions(outcome)[-1] == innermost
+    assert outcome.failure is not None
+    assert "attention (program.py" in outcome.failure.evidence["stacks"]
+    assert all(len(text) <= 20_000 for text in outcome.failure.evidence.values())
+
+
+def test_a_slow_program_is_no_hang_at_the_second_try(sandbox: Sandbox) -> None:
+    # Eager attention runs twice, the second time for determinism: 4 s in all, of 3 and then of 9.
+    slow = Job(deadlines=Deadlines(eager=3.0))
+    outcome = sandbox.run(source("import time; time.sleep(2)"), slow)
+    assert outcome.status == "passed", outcome
+    assert "3 s" in outcome.skipped["deadline"]
+
+
+def test_without_confirmation_the_first_missed_deadline_decides(sandbox: Sandbox) -> None:
+    outcome = sandbox.run(source("import time; time.sleep(1.5)"), HASTY, confirm_hang=False)
+    assert failing(outcome) == HANG
+
+
+def test_the_total_is_a_deadline_too(sandbox: Sandbox) -> None:
+    job = Job(deadlines=Deadlines(total=1.0))
+    outcome = sandbox.run(source("while True: pass"), job, confirm_hang=False)
+    assert failing(outcome) == HANG
+
+
+def test_a_stopped_program_is_a_hang(sandbox: Sandbox) -> None:
+    # Long enough for a loaded machine to get as far as the signal.
+    job = Job(deadlines=Deadlines(eager=6.0))
+    stop = "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"
+    outcome = sandbox.run(source(stop), job, confirm_hang=False)
+    assert failing(outcome) == HANG
+    assert outcome.failure is not None
+    assert "state T" in outcome.failure.evidence["processes"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        """
+        import os, time
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                time.sleep(1000)
+            os._exit(0)
+        """,
+        """
+        import subprocess
+        subprocess.Popen(["sleep", "1000"], start_new_session=True, env={})
+        """,
+    ],
+    ids=["double-fork", "new-session-without-environment"],
+)
+def test_what_a_program_leaves_running_is_ended(sandbox: Sandbox, body: str) -> None:
+    assert sandbox.run(source(body), JOB).status == "passed"
+
+
+def test_processes_that_multiply_are_all_ended(sandbox: Sandbox) -> None:
+    body = """
+    import os
+    for _ in range(5):
+        os.fork()
+    while True:
+        pass
+    """
+    assert failing(sandbox.run(source(body), HASTY, confirm_hang=False)) == HANG
+
+
+def test_memory_is_limited(sandbox: Sandbox) -> None:
+    outcome = sandbox.run(source("torch.ones(1 << 32)"), JOB)
+    assert failing(outcome) == (FailureKind.OUT_OF_MEMORY, Phase.EAGER)
+
+
+def test_an_uncaught_bad_alloc_is_out_of_memory(sandbox: Sandbox) -> None:
+    body = """
+    import os, sys
+    sys.stderr.write("terminate called after throwing an instance of 'std::bad_alloc'\\n")
+    sys.stderr.flush()
+    os.abort()
+    """
+    outcome = sandbox.run(source(body), JOB)
+    assert failing(outcome) == (FailureKind.OUT_OF_MEMORY, Phase.EAGER)
+    assert "std::bad_alloc" in said(outcome)
+
+
+def test_files_are_limited(sandbox: Sandbox) -> None:
+    outcome = sandbox.run(source("open('big', 'wb').truncate(1 << 30)"), JOB)
+    assert outcome.failure is not None and "File too large" in said(outcome)
+
+
+def test_a_closed_pipe_is_an_exit_without_a_result(sandbox: Sandbox) -> None:
+    outcome = sandbox.run(source("import os; os.closerange(0, 4096)"), JOB)
+    assert outcome.failure is not None and outcome.failure.kind is FailureKind.CRASH
+
+
+def test_garbage_and_forged_results_on_every_descriptor_are_ignored(sandbox: Sandbox) -> None:
+    body = r"""
+    import json, os
+    forged = json.dumps({"outcome": {"status": "rejected", "rejection": "forged"}})
+    for fd in range(3, 64):
+        try:
+            os.write(fd, b"\xff\xfe\n" + forged.encode() + b"\n{ never ended")
+        except OSError:
+            pass
+    """
+    assert sandbox.run(source(body), JOB).status == "passed"
+
+
+def test_a_flood_on_the_pipe_holds_no_deadline_up(sandbox: Sandbox) -> None:
+    body = """
+    import os, stat
+    for fd in range(3, 64):
+        try:
+            if stat.S_ISFIFO(os.fstat(fd).st_mode):
+                while True:
+                    os.write(fd, b"x" * 65536)
+        except OSError:
+            pass
+    """
+    assert failing(sandbox.run(source(body), HASTY, confirm_hang=False)) == HANG
+
+
+def test_what_it_prints_is_kept_in_part(sandbox: Sandbox) -> None:
+    body = "import os; print('x' * 100_000 + 'end', flush=True); os.abort()"
+    outcome = sandbox.run(source(body), JOB)
+    assert outcome.failure is not None
+    kept = outcome.failure.evidence["stdout"]
+    assert len(kept) == 20_000 and kept.endswith("end\n")
+
+
+def test_a_folder_it_locks_is_removed(sandbox: Sandbox) -> None:
+    body = """
+    import os
+    os.makedirs("a/b", exist_ok=True)
+    open("a/b/c", "w").close()
+    os.chmod("a", 0)
+    """
+    assert sandbox.run(source(body), JOB).status == "passed"
+
+
+@pytest.mark.parametrize(
+    ("name", "job", "expected"), [("SIGKILL", JOB, CRASH), ("SIGSTOP", HASTY, HANG)]
+)
+def test_a_program_may_attack_its_parent(
+    sandbox: Sandbox, name: str, job: Job, expected: tuple[FailureKind, Phase]
+) -> None:
+    body = f"import os, signal, time; os.kill(os.getppid(), signal.{name}); time.sleep(100)"
+    outcome = sandbox.run(source(body), job, confirm_hang=False)
+    assert failing(outcome) == expected
+
+
+def test_a_source_that_is_no_python_fails_to_build(sandbox: Sandbox) -> None:
+    outcome = sandbox.run("this is no python", JOB)
+    assert outcome.failure is not None and outcome.failure.phase is Phase.BUILD
+
+
+def test_the_environment_is_told(sandbox: Sandbox) -> None:
+    assert {"python", "torch", "triton", "cxx", "cpu", "os"} == set(sandbox.environment)
+    assert sandbox.environment["torch"].startswith("2.")
+
+
+def test_the_process_that_owns_the_sandbox_never_imports_torch(sandbox: Sandbox) -> None:
+    check = "import sys, actors.sandbox, actors.targets; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check], cwd=ROOT, check=False).returncode == 0
+
+
+def test_harness_cpu_is_counted(sandbox: Sandbox) -> None:
+    before = sandbox.harness_cpu_s()
+    for _ in range(10):
+        sandbox.run(source(), JOB)
+    assert sandbox.harness_cpu_s() - before > 0
+
+
+OWNER = """
+import sys, time
+sys.path[:0] = [{root!r}, {tests!r}]
+from actors.job import Job
+from actors.sandbox import Sandbox
+from actors.scratch import Scratch
+from sources import source
+scratch = Scratch.create()
+print(scratch.root, scratch.run_id, flush=True)
+sandbox = Sandbox(scratch=scratch.root)
+sandbox.run(source("import time; time.sleep(1000)"), Job())
+"""
+
+
+@pytest.mark.parametrize("running", [1, 2], ids=["zygote-starting", "program-running"])
+def test_nothing_outlives_a_killed_owner(running: int) -> None:
+    code = OWNER.format(root=str(ROOT), tests=str(ROOT / "tests"))
+    owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert owner.stdout is not None
+    root, run_id = owner.stdout.readline().split()
+    while len(procs.marked("ATTNFUZZ_RUN", run_id)) < running:
+        time.sleep(0.05)
+    os.kill(owner.pid, signal.SIGKILL)
+    owner.wait()
+    patience = time.monotonic() + 30
+    while (procs.marked("ATTNFUZZ_RUN", run_id) or Path(root).exists()) and (
+        time.monotonic() < patience
+    ):
+        time.sleep(0.1)
+    assert procs.marked("ATTNFUZZ_RUN", run_id) == []
+    assert not Path(root).exists()
+
+
+def test_an_interpreter_without_torch_is_one_sentence(tmp_path: Path) -> None:
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E "$@"\n')
+    bare.chmod(0o755)
+    with pytest.raises(SandboxError, match=r"No module named 'torch'") as caught:
+        Sandbox(str(bare), scratch=tmp_path)
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == [bare]
+
+
+def test_a_missing_interpreter_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(SandboxError, match=r"/nowhere/python: No such file"):
+        Sandbox("/nowhere/python", scratch=tmp_path)

@@ -1,0 +1,76 @@
+"""Who is behind, and when what ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from fuzz.confirm import attempts_for, hasty, is_flaky
+from fuzz.schedule import FairShare, Timetable
+from generators.outcome import Failure, FailureKind, Phase
+
+
+def test_investigating_comes_first_until_it_has_its_share() -> None:
+    fair = FairShare(share=0.5)
+    assert fair.investigate_next(0.0)
+    fair.start(1, True, 0.0)
+    assert not fair.investigate_next(1.0)
+    fair.start(2, False, 1.0)
+    assert fair.investigate_next(1.0) is False
+    fair.stop(1, 2.0)
+    assert fair.investigate_next(3.0)
+
+
+def test_a_share_of_all_always_investigates() -> None:
+    fair = FairShare(share=1.0)
+    fair.start(1, True, 0.0)
+    assert fair.investigate_next(100.0)
+
+
+def test_shares_hold_over_many_tasks() -> None:
+    fair, spent, now = FairShare(share=0.25), {True: 0.0, False: 0.0}, 0.0
+    for handle in range(400):
+        investigates = fair.investigate_next(now)
+        length = 3.0 if investigates else 1.0
+        fair.start(handle, investigates, now)
+        now += length
+        fair.stop(handle, now)
+        spent[investigates] += length
+    assert spent[True] / now == pytest.approx(0.25, abs=0.02)
+
+
+def test_the_timetable_leaves_time_to_finish_what_was_found() -> None:
+    table = Timetable(100)
+    assert table.may_find(79, pending=True) and not table.may_find(81, pending=True)
+    assert table.may_find(81, pending=False) and not table.may_find(99, pending=False)
+    assert not table.must_round_off(90) and table.must_round_off(93)
+    assert not table.is_over(99.9) and table.is_over(100)
+
+
+@pytest.mark.parametrize(
+    ("failed", "runs", "flaky"), [(0, 5, True), (1, 5, False), (5, 5, False), (1, 6, True)]
+)
+def test_flaky_is_fewer_than_one_in_five(failed: int, runs: int, flaky: bool) -> None:
+    assert is_flaky(failed, runs) is flaky
+
+
+@pytest.mark.parametrize(("failed", "runs", "attempts"), [(5, 5, 1), (4, 5, 2), (1, 2, 5)])
+def test_candidates_of_an_unreliable_failure_run_more_often(
+    failed: int, runs: int, attempts: int
+) -> None:
+    assert attempts_for(failed, runs) == attempts
+
+
+def test_attempts_are_bounded() -> None:
+    assert attempts_for(1, 100) == 8
+    assert attempts_for(0, 0) == 1
+
+
+def test_a_hang_is_minimized_with_shorter_deadlines() -> None:
+    from actors.job import Deadlines
+
+    failure = Failure(kind=FailureKind.HANG, phase=Phase.FORWARD)
+    seconds = {"build": 1.0, "compile": 4.0, "forward": 30.0}
+    short = hasty(failure, seconds, Deadlines(forward=30, compile=120))
+    assert short.forward == 15
+    assert short.compile == 30
+    assert short.total == Deadlines().total

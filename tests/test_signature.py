@@ -1,0 +1,272 @@
+"""Signatures: recorded failures give the keys on record, and what does not matter changes none.
+
+`ATTNFUZZ_UPDATE_GOLDEN=1` rewrites the keys in `golden/signatures`; review the difference.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from corpus.frames import telling_frames
+from corpus.mask import LONGEST, mask_volatile
+from corpus.signature import TITLE_LENGTH, Signature, signature
+from generators.codec import (
+    dump_yaml,
+    load_program,
+    load_yaml_safely,
+    outcome_from_data,
+    read_text,
+)
+from generators.kernels.specs import Flex
+from generators.outcome import Diff, Failure, FailureKind, Frame, Layer, Phase, Raised
+from generators.program import Compile, Input, Program, Shape
+
+GOLDEN = Path(__file__).parent / "golden" / "signatures"
+CASES = sorted(folder.name for folder in GOLDEN.iterdir())
+ONE_CAUSE = [{"cpp_bool_score_mod", "cpp_bool_score_mod_bfloat16"}]
+
+
+def recorded(name: str) -> tuple[Failure, Program]:
+    where = GOLDEN / name / "failure.yaml"
+    data = {"status": "failed", "failure": load_yaml_safely(read_text(where), str(where))}
+    failure = outcome_from_data(data, str(where)).failure
+    assert failure is not None
+    return failure, load_program(read_text(GOLDEN / name / "program.yaml"), name)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_recorded_failure_gives_the_key_on_record(name: str) -> None:
+    found = signature(*recorded(name))
+    told = {
+        "strong": found.strong,
+        "title": found.title,
+        "needs_trigger": found.needs_trigger,
+        "aliases": list(found.aliases),
+    }
+    where = GOLDEN / name / "expected.yaml"
+    if os.environ.get("ATTNFUZZ_UPDATE_GOLDEN") == "1":
+        where.write_text(dump_yaml(told), encoding="utf-8")
+    assert told == load_yaml_safely(read_text(where), str(where))
+
+
+def test_recorded_failures_of_different_causes_have_different_keys() -> None:
+    assert len(CASES) >= 20
+    causes: dict[str, set[str]] = {}
+    for name in CASES:
+        causes.setdefault(signature(*recorded(name)).strong, set()).add(name)
+    assert [names for names in causes.values() if len(names) > 1] == ONE_CAUSE
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_title_is_one_short_line_and_a_key_is_a_name(name: str) -> None:
+    found = signature(*recorded(name))
+    assert 0 < len(found.title) <= TITLE_LENGTH and found.title.isprintable()
+    assert found.strong.replace("_", "").replace("-", "").isalnum()
+    assert found.strong not in found.aliases and len(set(found.aliases)) == len(found.aliases) > 0
+
+
+def raised(message: str, *frames: tuple[str, str], name: str = "RuntimeError") -> Failure:
+    stack = tuple(Frame(file=file, function=function, line=1) for file, function in frames)
+    return Failure(
+        kind=FailureKind.COMPILE_ERROR,
+        phase=Phase.COMPILE,
+        layer=Layer.INDUCTOR,
+        raised=Raised(type=name, message=message, chain=(name,), frames=stack),
+    )
+
+
+LOWERING = ("torch/_inductor/kernel/flex/flex_cpu.py", "lower_cpu")
+SCHEDULER = ("torch/_inductor/scheduler.py", "fuse_nodes")
+COMPILED = Program(kernel=Flex(), compile=Compile())
+
+
+def strong(failure: Failure, program: Program = COMPILED) -> str:
+    return signature(failure, program).strong
+
+
+SAME = [
+    ("size mismatch, got 3 and 17", "size mismatch, got 128 and 4"),
+    ("expected torch.float32 but got torch.bfloat16", "expected torch.float16 but got torch.int64"),
+    ("shape torch.Size([2, 4, 8]) and (4, 8, 1)", "shape torch.Size([1]) and (s0, 2, 16, 1)"),
+    ("name 's27' is not defined", "name 'ps0' is not defined"),
+    ("buf12 at 0x7f54aa reads /tmp/a1/x.py:12", "buf3 at 0x11 reads /home/me/y/z.py"),
+    ("<Foo object at 0x7f00> has no layout", "<Foo object at 0x12ab> has no layout"),
+    ("kernel cpp_fused_add_0 failed", "kernel cpp_fused_mul_softmax_12 failed"),
+    ("it broke\n\nfrom user code:\n  File a", "it broke\n\nSet TORCHDYNAMO_VERBOSE=1 for more"),
+    (
+        "/tmp/x/cyl.main.cpp:1034:54: error: cannot convert \u2018float*\u2019 to 'bool*'\n 1034",
+        "/t/y.main.cpp:9:1: error: cannot convert 'float*' to 'bool*'\n/t/y.cpp:2:1: error: b",
+    ),
+    (
+        "operator(), /tmp/a/b.main.cpp:1088, index out of bounds: 0 <= tmp13 < cur_qSplitSize",
+        "cpp_fused_0, /t/x/c.main.cpp:12, index out of bounds: 0 <= tmp4 < 16",
+    ),
+    (
+        "expected size 4==4, stride 8==48 at dim=1; expected size 2==2, stride 1==8 at dim=2",
+        "expected size 16==16, stride 32==8 at dim=0",
+    ),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), SAME)
+def test_messages_that_differ_in_what_is_volatile_are_one(one: str, other: str) -> None:
+    assert mask_volatile(one) == mask_volatile(other)
+    assert strong(raised(one, LOWERING)) == strong(raised(other, LOWERING))
+
+
+DIFFERENT = [
+    ("'View' object has no attribute 'get_stride'", "'View' object has no attribute 'layout'"),
+    ("/t/y.cpp:9:1: error: cannot convert 'float*' to 'bool*'",
+     "/t/y.cpp:9:1: error: 'tmp4' was not declared in this scope"),
+    ("Error in op: torch.ops.aten.bmm", "Error in op: torch.ops.aten.mm"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("one", "other"), DIFFERENT)
+def test_messages_that_differ_in_what_they_say_are_two(one: str, other: str) -> None:
+    assert strong(raised(one, LOWERING)) != strong(raised(other, LOWERING))
+
+
+@given(st.text(max_size=300))
+def test_masking_gives_one_line_of_limited_length_for_any_text(text: str) -> None:
+    masked = mask_volatile(text)
+    assert len(masked) <= LONGEST and "\n" not in masked
+    assert mask_volatile(text) == masked
+
+
+def test_masking_a_huge_message_is_quick_enough_to_end() -> None:
+    for text in (
+        "((((" * 50_000,
+        "FakeTensor(" * 20_000,
+        "/a" * 100_000,
+        "call_function f(*(" * 9999,
+    ):
+        assert len(mask_volatile(text)) <= LONGEST
+
+
+def test_a_compilers_error_is_one_however_it_is_told() -> None:
+    text = "error: cannot convert \u2018float*\u2019 to \u2018bool*\u2019"
+    output = f"/tmp/a/c.main.cpp: In function f\n/tmp/a/c.main.cpp:12:3: {text}\n  12 | x\n"
+    whole = raised(
+        f"C++ compile error\n\nCommand:\ng++ a\n\nOutput:\n{output}", name="CppCompileError"
+    )
+    short = raised(f"C++ compile error: {text}", name="CppCompileError")
+    silent = replace(raised("C++ compile error", name="CppCompileError"), evidence={"g++": output})
+    assert strong(whole) == strong(short) == strong(silent)
+    other = raised("C++ compile error: error: 'x' was not declared", name="CppCompileError")
+    assert strong(other) != strong(short)
+
+
+def test_types_places_and_phases_tell_failures_apart_but_lines_do_not() -> None:
+    one = raised("it broke", LOWERING)
+    assert one.raised is not None
+    assert strong(one) != strong(raised("it broke", SCHEDULER))
+    assert strong(one) != strong(raised("it broke", LOWERING, name="KeyError"))
+    assert strong(one) != strong(replace(one, phase=Phase.BACKWARD))
+    assert strong(one) == strong(replace(one, phase=Phase.FORWARD))
+    moved = tuple(replace(frame, line=999) for frame in one.raised.frames)
+    assert strong(one) == strong(replace(one, raised=replace(one.raised, frames=moved)))
+
+
+def test_nothing_of_the_program_is_in_the_key_of_a_stack() -> None:
+    failure = raised("it broke", LOWERING)
+    other = Program(
+        seed=5, shape=Shape(q_len=77, kv_len=3), q=Input(dtype="bfloat16"), compile=Compile()
+    )
+    assert strong(failure) == strong(failure, other)
+    assert not signature(failure, other).needs_trigger
+
+
+def test_without_a_stack_the_program_has_to_tell() -> None:
+    assert signature(raised("it broke"), COMPILED).needs_trigger
+    assert signature(raised("it broke", ("<program>", "attention")), COMPILED).needs_trigger
+    assert signature(raised("it broke", ("<generated>", "call")), COMPILED).needs_trigger
+
+
+def numbers(*outputs: str, kind: FailureKind = FailureKind.WRONG_RESULT) -> Failure:
+    diffs = tuple(Diff(output=name, what="value", expected="1", actual="2") for name in outputs)
+    return Failure(kind=kind, phase=Phase.CHECK, layer=Layer.INDUCTOR, diffs=diffs)
+
+
+def test_a_wrong_result_is_named_by_what_is_wrong_first() -> None:
+    assert strong(numbers("dv", "dq", "out")) == strong(numbers("out"))
+    assert strong(numbers("lse")) != strong(numbers("out"))
+    assert strong(numbers("dv", "lse")) == strong(numbers("lse"))
+    # Which gradients are wrong depends on which the program asks for.
+    assert strong(numbers("dq")) == strong(numbers("dk", "dv")) == strong(numbers("dbias"))
+    assert signature(numbers("out"), COMPILED).needs_trigger
+
+
+def test_a_wrong_result_is_told_apart_by_kernel_layer_and_kind() -> None:
+    one = numbers("out")
+    assert strong(one) != strong(one, Program())
+    assert strong(one) != strong(replace(one, layer=Layer.EAGER))
+    assert strong(one) != strong(numbers("out", kind=FailureKind.NONFINITE))
+    aliases = set(signature(one, COMPILED).aliases)
+    assert aliases & set(signature(numbers("out", kind=FailureKind.NONFINITE), COMPILED).aliases)
+
+
+def test_wrong_metadata_is_told_apart_by_what_differs() -> None:
+    def wrong(what: str) -> str:
+        diff = Diff(output="out", what=what, expected="a", actual="b")
+        return strong(replace(numbers("out", kind=FailureKind.METADATA_MISMATCH), diffs=(diff,)))
+
+    assert wrong("stride") != wrong("dtype")
+
+
+def crash(signal: str, *frames: Frame) -> Failure:
+    told = Raised(type=f"Signal {signal}", message=f"killed by {signal}", frames=frames)
+    return Failure(kind=FailureKind.CRASH, phase=Phase.EAGER, signal=signal, raised=told)
+
+
+def native(function: str) -> Frame:
+    return Frame(file="libtorch_cpu.so", function=function)
+
+
+def test_a_crash_is_its_signal_and_its_native_frames() -> None:
+    flash = native("at::native::(anonymous namespace)::flash<float, 32l>(at::Tensor const&)")
+    other_type = native("at::native::(anonymous namespace)::flash<c10::Half, 512l>(at::Tensor)")
+    assert strong(crash("SIGSEGV", flash)) == strong(crash("SIGSEGV", other_type, native("raise")))
+    assert strong(crash("SIGSEGV", flash)) != strong(crash("SIGFPE", flash))
+    assert strong(crash("SIGSEGV", flash)) != strong(
+        crash("SIGSEGV", native("at::native::mm(int)"))
+    )
+    assert not signature(crash("SIGSEGV", flash), COMPILED).needs_trigger
+    assert signature(crash("SIGSEGV"), COMPILED).needs_trigger
+
+
+def test_a_hang_is_where_it_is_stuck_not_the_moment_it_was_seen() -> None:
+    def hang(inner: str) -> Failure:
+        frames = (Frame(file=SCHEDULER[0], function=SCHEDULER[1]),) * 2 + (
+            Frame(file="torch/_inductor/scheduler.py", function="fuse_nodes_once"),
+            Frame(file="torch/_inductor/scheduler.py", function="score_fusion"),
+            Frame(file="torch/_inductor/dependencies.py", function=inner),
+        )
+        told = Raised(type="Hang", message="no progress", frames=frames)
+        return Failure(kind=FailureKind.HANG, phase=Phase.COMPILE, raised=told)
+
+    assert strong(hang("normalize")) == strong(hang("index_vars"))
+    assert strong(hang("normalize")) != strong(replace(hang("normalize"), phase=Phase.BACKWARD))
+
+
+def test_generic_frames_are_left_out() -> None:
+    frames = [
+        Frame(file="<program>", function="attention", line=1),
+        Frame(file="torch/_dynamo/eval_frame.py", function="_fn", line=1),
+        Frame(file="torch/_inductor/lowering.py", function="wrapped", line=1),
+        Frame(file=LOWERING[0], function=LOWERING[1], line=1),
+        Frame(file=LOWERING[0], function=LOWERING[1], line=2),
+        Frame(file="torch/_ops.py", function="__call__", line=1),
+    ]
+    assert telling_frames(frames) == (":".join(LOWERING),)
+
+
+def test_a_signature_is_plain_data() -> None:
+    assert signature(numbers("out"), COMPILED) == signature(numbers("out"), COMPILED)
+    assert isinstance(signature(numbers("out"), COMPILED), Signature)

@@ -1,0 +1,83 @@
+"""A program at other layers and with other kernels, and the matrix of what they do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fuzz.tasks import RunTask, TaskFailed
+from fuzz.variants import Variants, variants
+from generators.codec import program_id
+from generators.kernels.specs import BlockMaskSpec, Flex, Handwritten, Sdpa
+from generators.masks import Causal
+from generators.outcome import Failure, FailureKind, Outcome, Phase
+from generators.program import Compile, Program, Shape
+from generators.validity import problems
+
+PASSED = Outcome(status="passed")
+FAILED = Outcome(
+    status="failed", failure=Failure(kind=FailureKind.WRONG_RESULT, phase=Phase.CHECK)
+)
+OTHER = Outcome(status="failed", failure=Failure(kind=FailureKind.CRASH, phase=Phase.FORWARD))
+
+
+def test_every_variant_is_a_program_and_none_is_the_program_itself() -> None:
+    for program in (
+        Program(),
+        Program(compile=Compile()),
+        Program(kernel=Flex(block_mask=BlockMaskSpec()), mask=Causal(), compile=Compile()),
+        Program(kernel=Handwritten(), shape=Shape(q_heads=4, kv_heads=2)),
+    ):
+        found = variants(program)
+        assert len({program_id(each) for each in found.values()}) == len(found) >= 4
+        assert program_id(program) not in {program_id(each) for each in found.values()}
+        assert not [name for name, each in found.items() if problems(each)]
+
+
+def test_layers_and_kernels_are_among_them() -> None:
+    names = set(variants(Program(mask=Causal(), compile=Compile())))
+    assert {"layer=eager", "layer=dynamo", "layer=aot_eager", "kernel=flex"} <= names
+    assert {"kernel=handwritten", "kernel=sdpa.math", "dynamic=True"} <= names
+
+
+def test_a_variant_keeps_the_rest_of_the_program() -> None:
+    program = Program(kernel=Sdpa(scale=0.5), mask=Causal(), compile=Compile(dynamic=True))
+    found = variants(program)
+    assert found["layer=eager"] == replace(program, compile=None)
+    assert found["kernel=handwritten"].kernel == Handwritten(scale=0.5)
+
+
+def matrix_of(answers: dict[str, list[Outcome]]) -> dict[str, str]:
+    programs = {name: Program(seed=place + 1) for place, name in enumerate(answers)}
+    names = {program_id(program): name for name, program in programs.items()}
+    stage = Variants(programs, lambda program, outcome: outcome == FAILED)
+    while (task := stage.ask()) is not None:
+        assert isinstance(task, RunTask)
+        stage.tell(task, [answers[names[program_id(task.programs[0])]].pop(0)])
+    assert stage.finished
+    return stage.matrix
+
+
+def test_the_matrix_tells_failing_from_flaky_and_other_failures() -> None:
+    rejected = Outcome(status="rejected", rejection="by design")
+    assert matrix_of(
+        {
+            "a": [PASSED],
+            "b": [FAILED, FAILED],
+            "c": [FAILED, PASSED],
+            "d": [OTHER, OTHER],
+            "e": [rejected],
+        }
+    ) == {"a": "passes", "b": "fails", "c": "flaky", "d": "fails otherwise", "e": "rejects"}
+
+
+def test_a_defect_of_ours_is_no_failure_of_the_variant() -> None:
+    stage = Variants({"a": Program(seed=1)}, lambda program, outcome: True)
+    task = stage.ask()
+    assert task is not None
+    stage.tell(task, TaskFailed("Traceback"))
+    assert stage.matrix == {"a": "rejects"}
+    assert stage.finished
+
+
+def test_nothing_to_vary_is_finished_at_once() -> None:
+    assert Variants({}, lambda program, outcome: True).finished

@@ -11,7 +11,7 @@ import ray
 from actors import confine
 from actors.job import Deadlines
 from actors.shard import Shard, ShardReport
-from actors.worker import Executor, WorkerConfig
+from actors.worker import Executor, Until, WorkerConfig
 from generators.outcome import Outcome
 from generators.program import Program
 
@@ -42,8 +42,11 @@ class Worker:
         *,
         deadlines: Deadlines | None = None,
         confirm_hang: bool = True,
+        until: Until = None,
     ) -> list[Outcome]:
-        return self._executor.run_programs(programs, deadlines=deadlines, confirm_hang=confirm_hang)
+        return self._executor.run_programs(
+            programs, deadlines=deadlines, confirm_hang=confirm_hang, until=until
+        )
 
     def close(self) -> None:
         """Ends the sandbox; the actor itself ends by ray.kill."""

@@ -10,6 +10,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from actors import verdict
 from actors.job import Deadlines, Job, Limits
@@ -21,9 +22,11 @@ from generators.program import Program
 from generators.render import source
 from generators.shards import shard_programs
 
-__all__ = ["Executor", "Shard", "ShardReport", "WorkerConfig"]
+__all__ = ["Executor", "Shard", "ShardReport", "Until", "WorkerConfig"]
 
 TARGETS_THAT_RUN = ("cpu",)
+
+Until = Literal["failed", "not failed"] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,11 +73,19 @@ class Executor:
         *,
         deadlines: Deadlines | None = None,
         confirm_hang: bool = True,
+        until: Until = None,
     ) -> list[Outcome]:
         """An outcome for each program, in order. `deadlines` replace the worker's own; without
-        `confirm_hang` a missed deadline is a hang at once."""
+        `confirm_hang` a missed deadline is a hang at once; `until` ends it after the first that
+        did, or did not, fail."""
         allowed = deadlines or self._config.deadlines
-        return [self._run(program, allowed, confirm_hang) for program in programs]
+        outcomes: list[Outcome] = []
+        for program in programs:
+            outcomes.append(self._run(program, allowed, confirm_hang))
+            word = "failed" if outcomes[-1].status == "failed" else "not failed"
+            if word == until:
+                break
+        return outcomes
 
     def _run(self, program: Program, deadlines: Deadlines, confirm_hang: bool) -> Outcome:
         try:

@@ -66,9 +66,11 @@ _DTYPES = _rules(
     (r"(?<=dtype: )(?:float|double|long int|int|bool)\b", "<DTYPE>"),
 )
 
-# A compiler's types say what is wrong; how wide a vector is says what machine it was.
+# A compiler's types say what is wrong; how wide a vector is says what machine it was. A variable's
+# number is made up.
 _VECTORS = _rules(
     (r"\b(?:at::vec::)?(?:\w+::)?(?:VectorizedN?|VecMask)<[^<>]*(?:<[^<>]*>[^<>]*)*>", "<VECTOR>"),
+    (r"\b(\w*[A-Za-z_])\d+(?=')", r"\1<N>"),
 )
 
 _NUMBERS = _rules(

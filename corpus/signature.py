@@ -1,10 +1,10 @@
 """Signatures: what identifies a failure's cause.
 
 The strong key of an exception is its kind, phase class, type, masked message and telling frames; of
-a crash the signal and frames; of a wrong result, which has no stack, the kernel, the layer to blame
-and what is wrong first. It never has anything of the program's extents, dtypes or seed, nor the
-machine's. Where a key has no stack it `needs_trigger`: buckets then also compare what the programs
-have in common (see `corpus.bucket`).
+a crash the signal and native frames; of a wrong result, which has no stack, the kernel, the layer
+to blame and what is wrong first. It never has anything of the program's extents, dtypes or seed,
+nor the machine's. Where a key has no stack it `needs_trigger`: buckets then also compare what the
+programs have in common (see `corpus.bucket`).
 """
 
 from __future__ import annotations
@@ -129,14 +129,27 @@ def _of_crash(failure: Failure, program: Program) -> Signature:
     phase, layer = phase_class(failure), _layer(failure)
     kernel = program.kernel.kind
     native = [name for name in frames if ".so:" in name and is_stack([name])]
-    # Python's frames only say who called what crashed; the kernel and the layer say that better.
-    strong = _key(failure.kind, signal, phase, *(native or (kernel, layer, *frames[:1])))
+    # Corrupted memory ends in one signal or another, with whatever stack is left: Python's frames
+    # only say who called what crashed, and the kernel and the layer say that better.
+    cause = signal if native or not _is_of_memory(failure) else "memory"
+    strong = _key(failure.kind, cause, phase, *(native or (kernel, layer)))
+    where = _where(tuple(native))
     return Signature(
         strong=strong,
-        title=_title(f"{signal} in the {phase} phase of {kernel} attention", _where(frames)),
-        aliases=(_alias("crash", signal, kernel), _alias("kernel", failure.kind, kernel, layer)),
+        title=_title(f"{signal} in the {phase} phase of {kernel} attention", where),
+        aliases=(_alias("crash", cause, kernel), _alias("kernel", failure.kind, kernel, layer)),
         needs_trigger=not native,
     )
+
+
+_ALLOCATOR = re.compile(r"(?:free|malloc|realloc|munmap_chunk)\w*\(\)|corrupt|double free")
+
+
+def _is_of_memory(failure: Failure) -> bool:
+    """Whether a crash is one of the ways in which corrupted memory shows."""
+    if failure.signal == "SIGABRT":
+        return failure.raised is not None and bool(_ALLOCATOR.search(failure.raised.message))
+    return failure.signal in ("SIGSEGV", "SIGBUS")
 
 
 def _of_hang(failure: Failure, program: Program) -> Signature:

@@ -134,7 +134,6 @@ class Campaign:
                 break  # Ctrl-C reaches the workers too: what comes back now may be cut short
             for one in finished:
                 self._take(one)
-            self._desk.tick()
             if self._clock() - last_shown >= TICK_S:
                 last_shown = self._clock()
                 self._on_snapshot(self._snapshot(self._doing(elapsed)))

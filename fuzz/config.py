@@ -52,7 +52,8 @@ class DeadlinesConfig(_Section):
 
 
 class MinimizeConfig(_Section):
-    """The budget for minimizing one finding: candidates run and seconds, whichever is first.
+    """The budget for minimizing one finding: candidates run, or seconds of the workers' time,
+    whichever is first.
 
     `pool_share` is the share of the workers' time that confirming, minimizing and variants may
     take while new programs are still being tried.

@@ -41,11 +41,13 @@ MAX_OTHERS_PER_KEY = 2
 
 @dataclass(frozen=True)
 class Work:
-    """A task of a stage of an investigation. Its answer may come when the stage is over."""
+    """A task of a stage of an investigation, given out at `since` on the campaign's clock. Its
+    answer may come when the stage is over."""
 
     investigation: Investigation
     stage: Stage
     task: Task
+    since: float
 
 
 def with_corpus(found: list[Bucket], corpora: Sequence[Path]) -> list[Bucket]:
@@ -108,9 +110,10 @@ class Desk:
     def round_off(self) -> None:
         """Time is nearly up: minimizing keeps the best so far, and nothing new is begun."""
         self._rounding_off = True
-        for investigation in self.active:
+        for investigation in list(self.active):
             if isinstance(investigation.stage, Minimize):
                 investigation.stage.search.stop()
+                self._advance(investigation)
 
     def receive(self, row: FailureRow) -> None:
         """A recorded failure with which something is left to do."""
@@ -129,29 +132,25 @@ class Desk:
                 self._waiting[row.strong].append(row)
                 return
         self._queue.append(self._begin(row, failure))
-        self._queue.sort(key=lambda investigation: investigation.rank)
 
     def ask(self) -> Work | None:
-        """The most urgent task, from a finding already begun if there is one."""
-        for investigation in list(self.active):
+        """The most urgent task: of a finding already begun, or of one that has to be begun."""
+        for investigation in sorted([*self.active, *self._queue], key=lambda one: one.rank):
+            if investigation in self._queue:
+                if self._rounding_off:
+                    continue
+                self._open(investigation)
             work = self._work_of(investigation)
-            if work is not None:
-                return work
-        while self._queue and not self._rounding_off:
-            work = self._work_of(self._open())
             if work is not None:
                 return work
         return None
 
-    def _open(self) -> Investigation:
-        """The next finding of the queue, now active."""
-        investigation = self._queue.pop(0)
-        investigation.since = self._clock()
+    def _open(self, investigation: Investigation) -> None:
+        """From the queue to the desk."""
+        self._queue.remove(investigation)
         self.active.append(investigation)
-        self.active.sort(key=lambda one: one.rank)
         if isinstance(investigation.stage, Confirm):
             self._store.update_failure(investigation.id, State.CONFIRMING)
-        return investigation
 
     def _work_of(self, investigation: Investigation) -> Work | None:
         """A task of the stage at hand, or of the next where asking has shown it to be finished."""
@@ -159,7 +158,7 @@ class Desk:
             stage = investigation.stage
             task = stage.ask()
             if task is not None:
-                return Work(investigation, stage, task)
+                return Work(investigation, stage, task, self._clock())
             if not stage.finished:
                 return None
             self._advance(investigation)
@@ -172,19 +171,14 @@ class Desk:
         self._take_others(investigation, stage)
         if stage is not investigation.stage:
             return
-        if isinstance(stage, Minimize) and stage.progress:
-            stage.progress = False
-            self._save_progress(investigation, stage.search)
+        if isinstance(stage, Minimize):
+            if stage.progress:
+                stage.progress = False
+                self._save_progress(investigation, stage.search)
+            investigation.spent += self._clock() - work.since
+            if investigation.spent > self._config.minimize.seconds:
+                stage.search.stop()
         self._advance(investigation)
-
-    def tick(self) -> None:
-        """Ends minimizations whose time is up."""
-        for investigation in list(self.active):
-            stage = investigation.stage
-            if isinstance(stage, Minimize):
-                if self._clock() - investigation.since > self._config.minimize.seconds:
-                    stage.search.stop()
-                self._advance(investigation)
 
     # From one stage to the next
 
@@ -198,7 +192,6 @@ class Desk:
             best,
             outcome,
             known,
-            self._clock(),
             row.failures,
             row.runs,
         )
@@ -224,7 +217,6 @@ class Desk:
             elif isinstance(stage, Variants):
                 self._store.save_variants(program_id(investigation.best), stage.matrix)
                 self._finish(investigation, State.DONE)
-            investigation.since = self._clock()
 
     def _confirmed(self, investigation: Investigation, stage: Confirm) -> None:
         failed, runs = stage.failed, stage.runs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,20 +22,26 @@ from generators.features import features
 from generators.outcome import Failure, FailureKind, Outcome
 from generators.program import Program
 
+BY_MEMORY = (FailureKind.CRASH, FailureKind.NONFINITE)
+"""What may depend on what happens to lie in memory."""
+
+ALWAYS_RUNS = 3
+"""Runs, all failing, that a candidate for such a failure needs where the failure always showed."""
+
 
 @dataclass
 class Investigation:
     """One finding and how far it is. `best` and `outcome` are its simplest program so far and what
-    that did; `since` is when its stage began, on the campaign's clock."""
+    that did; `spent` is the workers' time in seconds that minimizing it has taken."""
 
     row: FailureRow
     stage: Stage
     best: Program
     outcome: Outcome
     known: KnownIssue | None
-    since: float
     failed: int = 0
     runs: int = 0
+    spent: float = 0.0
     bucket: Bucket | None = None
 
     @property
@@ -51,9 +58,14 @@ class Investigation:
         return self.outcome.failure
 
     @property
-    def rank(self) -> tuple[bool, int]:
-        """Known issues after new ones, then in the order they were found."""
-        return (self.known is not None, self.row.number)
+    def rank(self) -> tuple[bool, int, int]:
+        """Known issues after new ones, what costs less first, then in the order they were found.
+
+        The cost is that of one candidate, all its attempts together, as a power of two of seconds:
+        a crash that shows in one run of five would else hold up ten findings that always show.
+        """
+        seconds = attempts_for(self.failed, self.runs) * self.row.outcome.cost.wall_s
+        return (self.known is not None, math.ceil(math.log2(max(seconds, 1.0))), self.row.number)
 
 
 class Stages:
@@ -82,6 +94,8 @@ class Stages:
         deadlines = None
         if failure.kind is FailureKind.HANG:
             deadlines = hasty(failure, investigation.outcome.cost.phases, self._deadlines)
+        if failure.kind in BY_MEMORY and investigation.failed == investigation.runs:
+            return Minimize(search, ALWAYS_RUNS, deadlines, always=True)
         attempts = attempts_for(investigation.failed, investigation.runs)
         return Minimize(search, attempts, deadlines)
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from actors.job import Deadlines
+from actors.worker import Until
 from corpus.signature import signature
 from fuzz.schedule import outcomes_of
 from fuzz.tasks import Answer, RunTask, Task
@@ -220,19 +221,27 @@ class Minimizer:
 class Minimize:
     """The search as a stage of a campaign: its candidates as tasks.
 
-    Each candidate runs `attempts` times (in one task) and fails alike when one of the runs does.
-    `progress` is set whenever there is a new best that the campaign has not saved yet.
+    Each candidate runs up to `attempts` times (in one task) and fails alike when one of the runs
+    does, or with `always` when all do: what depends on what lies in memory could else be minimized
+    into something that shows by chance. `progress` is set whenever there is a new best that the
+    campaign has not saved yet.
     """
 
     name = "minimizing"
 
     def __init__(
-        self, search: Minimizer, attempts: int = 1, deadlines: Deadlines | None = None
+        self,
+        search: Minimizer,
+        attempts: int = 1,
+        deadlines: Deadlines | None = None,
+        *,
+        always: bool = False,
     ) -> None:
         self.search = search
         self.progress = False
         self._attempts = attempts
         self._deadlines = deadlines
+        self._always = always
 
     @property
     def others(self) -> list[tuple[Program, Outcome]]:
@@ -247,12 +256,17 @@ class Minimize:
         if program is None:
             return None
         # A hang is called one at once here: confirming each would take three deadlines more.
-        return RunTask((program,) * self._attempts, self._deadlines, confirm_hang=False)
+        until: Until = "not failed" if self._always else "failed"
+        return RunTask((program,) * self._attempts, self._deadlines, False, until)
 
     def tell(self, task: Task, answer: Answer) -> None:
         assert isinstance(task, RunTask)
         program, outcomes = task.programs[0], outcomes_of(task, answer)
-        telling = next((o for o in outcomes if self.search.judge(program, o)), None)
-        failed = next((o for o in outcomes if o.status == "failed"), outcomes[0])
-        if self.search.tell(program, telling or failed):
+        alike = [outcome for outcome in outcomes if self.search.judge(program, outcome)]
+        other = [outcome for outcome in outcomes if outcome not in alike]
+        if not alike or (self._always and other):
+            telling = max(other, key=lambda outcome: outcome.status == "failed")
+        else:
+            telling = alike[0]
+        if self.search.tell(program, telling):
             self.progress = True

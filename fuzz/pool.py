@@ -46,7 +46,10 @@ def perform(executor: Executor, task: Task) -> Answer:
         return executor.run_shard(task.shard)
     if isinstance(task, RunTask):
         return executor.run_programs(
-            list(task.programs), deadlines=task.deadlines, confirm_hang=task.confirm_hang
+            list(task.programs),
+            deadlines=task.deadlines,
+            confirm_hang=task.confirm_hang,
+            until=task.until,
         )
     return run_repro(task)
 

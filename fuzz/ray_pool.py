@@ -98,7 +98,10 @@ class RayPool:
             ref = actor.run_shard.remote(task.shard)
         elif isinstance(task, RunTask):
             ref = actor.run_programs.remote(
-                list(task.programs), deadlines=task.deadlines, confirm_hang=task.confirm_hang
+                list(task.programs),
+                deadlines=task.deadlines,
+                confirm_hang=task.confirm_hang,
+                until=task.until,
             )
         elif isinstance(task, ReproTask):  # holds the slot, so that its CPU is the actor's
             ref = ray.remote(num_cpus=0, max_retries=0)(run_repro).remote(task)

@@ -10,7 +10,7 @@ from generators.program import Program
 
 if TYPE_CHECKING:
     from actors.job import Deadlines
-    from actors.worker import Shard, ShardReport
+    from actors.worker import Shard, ShardReport, Until
 
 Handle = int
 
@@ -28,11 +28,13 @@ class ShardTask:
 @dataclass(frozen=True)
 class RunTask:
     """Run programs one after the other; gives an `Outcome` for each. `deadlines` replace the
-    campaign's; without `confirm_hang` a missed deadline is a hang at once."""
+    campaign's; without `confirm_hang` a missed deadline is a hang at once. `until` ends it after
+    the first that did, or did not, fail: the others then have no outcome."""
 
     programs: tuple[Program, ...]
     deadlines: Deadlines | None = None
     confirm_hang: bool = True
+    until: Until = None
 
 
 @dataclass(frozen=True)

@@ -210,3 +210,16 @@ def test_as_a_stage_one_failing_run_of_several_is_enough() -> None:
     stage.tell(task, [PASSED, BOOM, PASSED])
     assert stage.progress
     assert stage.search.best == task.programs[0]
+
+
+def test_as_a_stage_all_runs_must_fail_where_memory_may_decide() -> None:
+    stage = Minimize(search_of(), attempts=3, always=True)
+    task = stage.ask()
+    assert isinstance(task, RunTask) and task.until == "not failed"
+    stage.tell(task, [BOOM, PASSED])
+    assert not stage.progress
+    task = stage.ask()
+    assert isinstance(task, RunTask)
+    stage.tell(task, [BOOM, BOOM, BOOM])
+    assert stage.progress
+    assert stage.search.best == task.programs[0]

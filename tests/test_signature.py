@@ -241,6 +241,18 @@ def test_a_crash_is_its_signal_and_its_native_frames() -> None:
     assert signature(crash("SIGSEGV"), COMPILED).needs_trigger
 
 
+def test_corrupted_memory_is_one_key_however_it_shows() -> None:
+    python = Frame(file="torch/_inductor/output_code.py", function="__call__", line=763)
+    freed = replace(
+        crash("SIGABRT"), raised=Raised(type="Signal SIGABRT", message="free(): invalid size")
+    )
+    assert strong(crash("SIGSEGV")) == strong(crash("SIGSEGV", python)) == strong(freed)
+    unhandled = "terminate called after throwing an instance of 'c10::Error'"
+    thrown = replace(freed, raised=Raised(type="Signal SIGABRT", message=unhandled))
+    assert strong(thrown) != strong(freed)
+    assert strong(crash("SIGFPE")) != strong(freed)
+
+
 def test_a_hang_is_where_it_is_stuck_not_the_moment_it_was_seen() -> None:
     def hang(inner: str) -> Failure:
         frames = (Frame(file=SCHEDULER[0], function=SCHEDULER[1]),) * 2 + (

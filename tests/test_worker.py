@@ -202,3 +202,9 @@ def test_an_actor_runs_shards_and_leaves_nothing_when_it_is_killed() -> None:
         run_id, root = scratch.run_id, scratch.root
     assert procs.marked("ATTNFUZZ_RUN", run_id) == []
     assert not root.exists()
+
+
+def test_runs_end_with_the_first_that_tells_enough(executor: Executor) -> None:
+    programs = [Program()] * 3
+    assert len(executor.run_programs(programs, until="not failed")) == 1
+    assert len(executor.run_programs(programs, until="failed")) == 3

@@ -117,6 +117,10 @@ class Sandbox:
         """CPU seconds that zygotes have used to serve, their preloading not counted."""
         return self._retired_cpu_s + (self._server.cpu_s() if self._server else 0.0)
 
+    def processes(self) -> list[int]:
+        """What runs below its zygote now: nothing, between two programs."""
+        return self._server.below() if self._server else []
+
     def close(self) -> None:
         """Ends everything it started and removes its files."""
         self._retire()

@@ -63,19 +63,29 @@ class _Enough(Exception):
 
 
 class _Watch:
-    """Remembers when each bucket was first seen, and may end the campaign early."""
+    """Remembers when each bucket was first seen, and with `early` ends a campaign when there is a
+    bucket that was not `settled` before, and nothing is pending. `elapsed_s` is the time of the
+    campaign's launches together; `again` is called before each further one."""
 
     def __init__(self, workers: int, early: bool) -> None:
         self.first: dict[str, float] = {}
+        self.elapsed_s = 0.0
+        self._before_s = 0.0
+        self._settled: set[str] = set()
         self._workers = workers
         self._early = early
 
     def __call__(self, snapshot: Snapshot) -> None:
+        self.elapsed_s = self._before_s + snapshot.elapsed_s
         for bucket in snapshot.buckets:
-            self.first.setdefault(bucket.id, snapshot.elapsed_s * self._workers)
-        done = any(bucket.state == "done" for bucket in snapshot.buckets)
-        if self._early and done and snapshot.pending == 0:
+            self.first.setdefault(bucket.id, self.elapsed_s * self._workers)
+        done = {bucket.id for bucket in snapshot.buckets if bucket.state == "done"}
+        if self._early and done - self._settled and snapshot.pending == 0:
+            self._settled |= done
             raise _Enough
+
+    def again(self) -> None:
+        self._before_s = self.elapsed_s
 
 
 @bench.command()
@@ -127,19 +137,29 @@ def _against(fault: Path, base: CampaignConfig, directory: Path, early: bool) ->
     about = ast.get_docstring(ast.parse(fault.read_text())) or ""
     verdict = Verdict(fault.stem, about)
     watch = _Watch(base.workers, early)
-    with contextlib.suppress(_Enough):
-        corpus = [CASES] if CASES.is_dir() else []  # torch's own known failures cost nothing
-        changes = {"preload": [fault], "corpus": corpus}
-        launch(base.model_copy(update=changes), directory, watch)
+    corpus = [CASES] if CASES.is_dir() else []  # torch's own known failures cost nothing
+    while not verdict.buckets and (left := base.minutes - watch.elapsed_s / 60) > 0.2:
+        watch.again()
+        changes = {"preload": [fault], "corpus": corpus, "minutes": left}
+        with contextlib.suppress(_Enough):
+            launch(base.model_copy(update=changes), directory, watch)
+        _judge(verdict, base, directory)
+    times = [watch.first[name] for name in verdict.buckets if name in watch.first]
+    verdict.found_after = min(times, default=None)
+    return verdict
+
+
+def _judge(verdict: Verdict, base: CampaignConfig, directory: Path) -> None:
+    """Fills in what the campaign in `directory` has found so far."""
     with Store(directory, create=False) as store:
         verdict.programs = store.totals().executed
         rows = _minimized(store)
-        clean = _keys_without_fault(base, [row for _, row in rows])
-        for (bucket, row), key in zip(rows, clean, strict=True):
-            _attribute(verdict, bucket, row, key)
-        times = [watch.first[name] for name in verdict.buckets if name in watch.first]
-        verdict.found_after = min(times, default=None)
-    return verdict
+    verdict.buckets, verdict.torch, verdict.false, verdict.lines = [], [], [], []
+    if not rows:
+        return
+    clean = _keys_without_fault(base, [row for _, row in rows])
+    for (bucket, row), keys in zip(rows, clean, strict=True):
+        _attribute(verdict, bucket, row, keys)
 
 
 def _minimized(store: Store) -> list[tuple[Bucket, FailureRow]]:
@@ -151,21 +171,26 @@ def _minimized(store: Store) -> list[tuple[Bucket, FailureRow]]:
     return [(b, found[b.id]) for b in store.buckets() if b.id in found]
 
 
-def _keys_without_fault(base: CampaignConfig, rows: Sequence[FailureRow]) -> list[str | None]:
-    """The strong key with which each minimized program fails in unbroken torch; None: it passes."""
+def _keys_without_fault(
+    base: CampaignConfig, rows: Sequence[FailureRow], runs: int = 3
+) -> list[set[str]]:
+    """The strong keys with which each minimized program fails in unbroken torch, of `runs` runs:
+    what torch corrupts by itself does not show every time."""
     programs = [row.best for row in rows if row.best is not None]
     with pool(base.python, []) as opened:
-        told = outcomes(opened, programs)
-    return [
-        signature(outcome.failure, program).strong if outcome.failure else None
-        for program, outcome in zip(programs, told, strict=True)
-    ]
+        told = outcomes(opened, programs * runs)
+    keys: list[set[str]] = [set() for _ in programs]
+    for place, outcome in enumerate(told):
+        program = programs[place % len(programs)]
+        if outcome.failure:
+            keys[place % len(programs)].add(signature(outcome.failure, program).strong)
+    return keys
 
 
-def _attribute(verdict: Verdict, bucket: Bucket, row: FailureRow, key: str | None) -> None:
-    if key == bucket.strong:
+def _attribute(verdict: Verdict, bucket: Bucket, row: FailureRow, clean: set[str]) -> None:
+    if bucket.strong in clean:
         verdict.torch.append(bucket.id)
-    elif key is None and row.best is not None and row.best_outcome and row.best_outcome.failure:
+    elif not clean and row.best is not None and row.best_outcome and row.best_outcome.failure:
         verdict.buckets.append(bucket.id)
         verdict.lines.append(len(repro(row.best, row.best_outcome.failure).splitlines()))
     else:

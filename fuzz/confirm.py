@@ -71,12 +71,13 @@ class Confirm:
 
 class Validate:
     """Runs the script of a failure in clean processes. `reproduced` counts the runs that ended as
-    the failure says, `runs` those that were made."""
+    the failure says, `runs` those that were made; `by_value` says how the script checks."""
 
     name = "validating"
 
-    def __init__(self, task: ReproTask, failure: Failure) -> None:
+    def __init__(self, task: ReproTask, failure: Failure, by_value: bool = False) -> None:
         self.others: list[tuple[Program, Outcome]] = []
+        self.by_value = by_value
         self.reproduced = 0
         self.runs = 0
         self.task = task
@@ -99,7 +100,10 @@ class Validate:
             return
         assert isinstance(answer, list)
         self.runs = len(answer)
-        self.reproduced = sum(reproduces(run, self._failure) for run in answer)  # type: ignore[arg-type]
+        self.reproduced = sum(
+            reproduces(run, self._failure, self.by_value)  # type: ignore[arg-type]
+            for run in answer
+        )
 
 
 def repro_timeout(failure: Failure, deadlines: Deadlines) -> float:

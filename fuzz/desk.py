@@ -21,6 +21,7 @@ from corpus.signature import signature
 from corpus.store import FailureRow, State, Store
 from fuzz.config import CampaignConfig
 from fuzz.confirm import Confirm, Validate, is_flaky
+from fuzz.evaluate import depends_on_memory
 from fuzz.investigate import Investigation, Stages
 from fuzz.keep import keep, script
 from fuzz.minimize import Minimize, Minimizer
@@ -307,6 +308,11 @@ class Desk:
 
     def _validated(self, investigation: Investigation, stage: Validate) -> None:
         assert investigation.bucket is not None
+        by_chance = stage.reproduced < stage.runs and depends_on_memory(investigation.failure)
+        if by_chance and not stage.by_value:
+            text = script(investigation.best, investigation.failure, self.defects, by_value=True)
+            investigation.stage = self._stages.validate(investigation, text, by_value=True)
+            return
         name = program_id(investigation.best)
         tried = {**investigation.bucket.notes.get("repro", {})}
         tried[name] = {"runs": stage.runs, "reproduced": stage.reproduced}

@@ -13,8 +13,12 @@ from pathlib import Path
 from fuzz.tasks import ReproRun, ReproTask
 from generators.outcome import Failure, FailureKind
 
-KEPT = 20_000
-"""Bytes kept of what a script writes to stderr."""
+KEPT = 4 << 20
+"""Bytes kept of what a script writes to stderr. Inductor prints all arguments of what it could not
+lower behind the exception's name: tens of kB."""
+
+OF_MEMORY = ("SIGSEGV", "SIGABRT", "SIGBUS")
+"""Signals in which corrupted memory ends, one in this process and another in the next."""
 
 BOOTSTRAP = """\
 import importlib.util, runpy, sys
@@ -82,14 +86,23 @@ def _environment(folder: Path) -> dict[str, str]:
     }
 
 
-def reproduces(run: ReproRun, failure: Failure) -> bool:
-    """Whether a script's end is what `failure` looks like from outside."""
+def depends_on_memory(failure: Failure) -> bool:
+    """Whether what happens to lie in memory decides how `failure` shows, or that it does."""
+    return failure.kind is FailureKind.NONFINITE or failure.signal in OF_MEMORY
+
+
+def reproduces(run: ReproRun, failure: Failure, by_value: bool = False) -> bool:
+    """Whether a script's end is what `failure` looks like from outside. The script of a crash that
+    checks `by_value` may also find a wrong result."""
+    if by_value and run.status == 1 and "AssertionError" in run.stderr:
+        return True
     if failure.kind is FailureKind.HANG:
         return run.status is None
     if run.status is None:
         return False
     if failure.signal is not None:
-        return run.status == -getattr(signal, failure.signal, 0)
+        alike = OF_MEMORY if failure.signal in OF_MEMORY else (failure.signal,)
+        return -run.status in [getattr(signal, name, 0) for name in alike]
     if failure.raised is None:
         return run.status == 1 and "AssertionError" in run.stderr
     return run.status != 0 and failure.raised.type.rpartition(".")[2] in run.stderr

@@ -105,7 +105,9 @@ class Stages:
         stage.name = "rechecking"
         return stage
 
-    def validate(self, investigation: Investigation, script: str) -> Validate:
+    def validate(
+        self, investigation: Investigation, script: str, *, by_value: bool = False
+    ) -> Validate:
         task = ReproTask(
             script,
             self._config.python,
@@ -114,7 +116,7 @@ class Stages:
             repro_timeout(investigation.failure, self._deadlines),
             tuple(str(path) for path in self._config.preload),
         )
-        return Validate(task, investigation.failure)
+        return Validate(task, investigation.failure, by_value)
 
     def variants(self, investigation: Investigation) -> Variants:
         programs = variants(investigation.best) if self._config.variants else {}

@@ -20,11 +20,13 @@ _FOLDER = r"(?<![\w.:/])/(?:[^\s/\"':,]+/)"
 _FOLDERS = re.compile(rf"{_FOLDER}*site-packages/|{_FOLDER}+")
 
 
-def script(program: Program, failure: Failure, defects: list[str]) -> str:
-    """`repro.py` for a failure. Where its renderer fails, which is our defect and goes to
-    `defects`, the program's whole source."""
+def script(
+    program: Program, failure: Failure, defects: list[str], *, by_value: bool = False
+) -> str:
+    """`repro.py` for a failure, `by_value` as there. Where its renderer fails, which is our defect
+    and goes to `defects`, the program's whole source."""
     try:
-        return repro(program, failure)
+        return repro(program, failure, by_value=by_value)
     except Exception:  # any defect of ours: the finding matters more
         defects.append(traceback.format_exc())
         return source(program)

@@ -56,7 +56,7 @@ class ReproTask:
 @dataclass(frozen=True)
 class ReproRun:
     """How a script ended: its exit status (negative: the signal; None: killed at the timeout), and
-    the last 20 kB of what it wrote to stderr."""
+    the last 4 MiB of what it wrote to stderr."""
 
     status: int | None
     stderr: str

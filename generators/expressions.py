@@ -56,6 +56,23 @@ def is_boolean(node: Node) -> bool:
             return False
 
 
+def is_integral(node: Node) -> bool:
+    """The score modification is an integer tensor."""
+    match node:
+        case scores.FromIndex():
+            return True
+        case scores.Truth(integer=integer):
+            return integer
+        case scores.FloatBinary(op="+" | "-" | "*" | "minimum" | "maximum", left=one, right=other):
+            return is_integral(one) and is_integral(other)
+        case scores.Where(then=one, otherwise=other):
+            return is_integral(one) and is_integral(other)
+        case scores.FloatCall(function="abs" | "neg" | "relu" | "square", inner=inner):
+            return is_integral(inner)
+        case _:
+            return False
+
+
 def table_axes(table: Table) -> frozenset[Axis]:
     """The axes along which a table varies: those whose extent in it is not 1."""
     return frozenset(axis for i, axis in enumerate(table.axes) if i not in table.unit)

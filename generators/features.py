@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from generators.expressions import mask_axes, score_axes
+from generators.expressions import is_integral, mask_axes, score_axes
 from generators.indices import Axis, Index, IntBinary, IntConst, Table
 from generators.kernels.specs import BlockMaskSpec, Flex, Sdpa
 from generators.masks import AllTrue, Causal, Documents, Mask, SlidingWindow
@@ -187,9 +187,13 @@ def _expressions(p: Program) -> Iterator[str]:
         yield from _nodes(p.mask)
     if p.score_mod is not None:
         yield "score"
-        yield from (f"score.on.{axis}" for axis in score_axes(p.score_mod) if axis in ("b", "h"))
+        axes = score_axes(p.score_mod)
+        yield from (f"score.on.{axis}" for axis in axes if axis in ("b", "h"))
         if not any(isinstance(node, Score) for node in walk(p.score_mod)):
             yield "score.ignores_score"
+            yield from (f"score.ignores_{axis}" for axis in ("q_idx", "kv_idx") if axis not in axes)
+        if is_integral(p.score_mod):
+            yield "score.integral"
         yield from _nodes(p.score_mod)
 
 

@@ -45,7 +45,20 @@ def test_a_signal_must_be_the_recorded_one(tmp_path: Path) -> None:
     (ended,) = run(tmp_path, "import os\nos.abort()")
     assert ended.status == -6
     assert reproduces(ended, CRASH)
-    assert not reproduces(ended, failure(FailureKind.CRASH, signal="SIGSEGV"))
+    assert not reproduces(ended, failure(FailureKind.CRASH, signal="SIGFPE"))
+
+
+def test_corrupted_memory_ends_in_one_signal_or_another(tmp_path: Path) -> None:
+    (ended,) = run(tmp_path, "import os\nos.abort()")
+    assert reproduces(ended, failure(FailureKind.CRASH, signal="SIGSEGV"))
+    (wrong,) = run(tmp_path, "assert False, 'out is off'")
+    assert not reproduces(wrong, CRASH)
+    assert reproduces(wrong, CRASH, by_value=True)
+
+
+def test_an_exception_may_be_followed_by_much_text(tmp_path: Path) -> None:
+    text = "class CppCompileError(Exception): pass\nraise CppCompileError('args' * 100_000)"
+    assert reproduces(run(tmp_path, text)[0], RAISES)
 
 
 def test_a_script_past_its_time_is_killed_and_is_a_hang(tmp_path: Path) -> None:

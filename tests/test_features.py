@@ -21,7 +21,16 @@ from generators.program import (
     Surround,
     Training,
 )
-from generators.scores import Alibi, FloatBinary, FloatCall, FloatLookup, Score, Softcap, Truth
+from generators.scores import (
+    Alibi,
+    FloatBinary,
+    FloatCall,
+    FloatLookup,
+    FromIndex,
+    Score,
+    Softcap,
+    Truth,
+)
 from generators.strategies import programs
 
 COMPILED = {"compile", "compile.aot_eager", "compile.inductor"}
@@ -92,8 +101,10 @@ def test_the_default_program_has_none() -> None:
         ({"kernel": Flex(), "score_mod": Truth(mask=Compare(
             op="==", left=IntBinary(op="%", left=Index(axis="b"), right=IntConst(value=2)),
             right=IntConst(value=0)))},
-         FLEX | {"score", "score.ignores_score", "score.on.b", "score.truth", "mask.compare",
-                 "int.binary.%"}),
+         FLEX | {"score", "score.ignores_score", "score.ignores_q_idx", "score.ignores_kv_idx",
+                 "score.on.b", "score.truth", "mask.compare", "int.binary.%"}),
+        ({"kernel": Flex(), "score_mod": FromIndex(index=Index(axis="q_idx"))},
+         FLEX | {"score", "score.ignores_score", "score.ignores_kv_idx", "score.integral"}),
         ({"kernel": Flex(), "score_mod": FloatBinary(op="+", left=Score(), right=FloatLookup(
             table=Table(axes=("h", "q_idx"), unit=(0,), dtype="float16"), requires_grad=True))},
          FLEX | {"score", "score.binary.+", "score.lookup", "score.lookup.requires_grad",

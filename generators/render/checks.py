@@ -42,17 +42,20 @@ class Check:
     inputs_only: bool = False
 
 
-def check_for(parts: Parts, failure: Failure) -> Check:
-    """The check that fails where `failure` shows, and passes where it does not."""
+def check_for(parts: Parts, failure: Failure, by_value: bool = False) -> Check:
+    """The check that fails where `failure` shows, and passes where it does not; `by_value` is as in
+    `generators.render.repro`."""
     writer = _Writer(parts, failure)
     diff = failure.diffs[0] if failure.diffs else None
+    if by_value and failure.signal is not None:
+        return writer.far_off(parts.run.outputs[0])
     if failure.raised is not None or diff is None:
         return writer.just_run()
     match failure.kind:
         case FailureKind.WRONG_RESULT:
             return writer.wrong_result(diff)
         case FailureKind.NONFINITE:
-            return writer.nonfinite(diff)
+            return writer.far_off(diff.output) if by_value else writer.nonfinite(diff)
         case FailureKind.METADATA_MISMATCH:
             return writer.metadata(diff)
         case FailureKind.NONDETERMINISM:
@@ -152,6 +155,19 @@ class _Writer:
         else:
             finite = f"{name}.isfinite().all()"
         check.last.append(f'assert {finite}, "{name} is not finite"')
+        return check
+
+    def far_off(self, name: str) -> Check:
+        check = self.start()
+        check.statements = [f"{name} = {self.value(self.function, name)}"]
+        judged = "[expected.isfinite()]" if self.may_be_nonfinite() else ""
+        check.last = [
+            *self.expected(name, check),
+            f"error = ({name} - expected){judged}.abs().max().item()",
+            "# Not so if it is NaN, nor if it is off by a tenth of the largest value.",
+            f"largest = expected{judged}.abs().max().item()",
+            f'assert error <= 0.1 * largest, f"{name} is off by {{error:.3g}}"',
+        ]
         return check
 
     def may_be_nonfinite(self) -> bool:

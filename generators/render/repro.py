@@ -11,11 +11,13 @@ from generators.render.parts import DIRTY_MEMORY, Block, Parts, assemble, parts
 from generators.render.scene import indented
 
 
-def repro(program: Program, failure: Failure) -> str:
+def repro(program: Program, failure: Failure, *, by_value: bool = False) -> str:
     """A script that needs torch (and the kernel's package) alone, raises where `failure` shows and
-    exits 0 where it does not. Calls after the failing one are left out."""
+    exits 0 where it does not. Calls after the failing one are left out. With `by_value` what is
+    decided by what lies in memory (a crash, a result that is not finite) may show as a wrong result
+    as well: memory that was never written is NaN in one process and some number in the next."""
     p = parts(program)
-    check = check_for(p, failure)
+    check = check_for(p, failure, by_value)
     blocks: list[Block] = [*([check.first] if check.first else [])]
     if program.dirty_memory:
         blocks.append(DIRTY_MEMORY)
@@ -57,6 +59,8 @@ def title(failure: Failure) -> str:
     if failure.raised is not None:
         # Folders are those of the run that failed: only a file's name means anything elsewhere.
         message = re.sub(r"/(?:[^\s/]+/)+", "", failure.raised.message.strip().split("\n")[0])
+        # What generated code raises begins with where: a file that is named anew each time.
+        message = re.sub(r"^operator\(\), \w+(?:\.main)?\.cpp:\d+, ", "", message)
         detail = f"{failure.raised.type.rpartition('.')[2]}: {message}".rstrip(": ")
     elif failure.diffs:
         detail = _difference(failure)

@@ -103,8 +103,9 @@ def _of_exception(failure: Failure, raised: Raised, program: Program) -> Signatu
             *([_alias("frames", name, *frames)] if frames else []),
             _alias("kernel", failure.kind, name, program.kernel.kind),
         ),
-        # A compiler's diagnosis of generated code has the same frames whatever generated it.
-        needs_trigger=not is_stack(frames) or name == "CppCompileError",
+        # A C++ compiler's first diagnosis says what is wrong in the code; the frames always are
+        # those of whoever called it.
+        needs_trigger=not is_stack(frames) and name != "CppCompileError",
     )
 
 

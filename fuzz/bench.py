@@ -31,7 +31,7 @@ from fuzz.live import Snapshot
 from generators.render import repro
 
 FAULTS = Path(__file__).resolve().parent.parent / "benchmarks" / "planted"
-CONFIG = Path(__file__).resolve().parent.parent / "configs" / "overnight.yaml"
+CONFIG = FAULTS / "campaign.yaml"
 CASES = Path(__file__).resolve().parent.parent / "corpus" / "cases"
 
 bench = typer.Typer(help="Measure attnfuzz itself.", no_args_is_help=True)
@@ -142,7 +142,9 @@ def _against(fault: Path, base: CampaignConfig, directory: Path, early: bool) ->
         watch.again()
         changes = {"preload": [fault], "corpus": corpus, "minutes": left}
         with contextlib.suppress(_Enough):
-            launch(base.model_copy(update=changes), directory, watch)
+            ended = launch(base.model_copy(update=changes), directory, watch).ended
+            if ended == "interrupted":
+                raise KeyboardInterrupt
         _judge(verdict, base, directory)
     times = [watch.first[name] for name in verdict.buckets if name in watch.first]
     verdict.found_after = min(times, default=None)

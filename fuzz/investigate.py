@@ -14,7 +14,7 @@ from corpus.signature import signature
 from corpus.store import FailureRow
 from fuzz.config import CampaignConfig
 from fuzz.confirm import Confirm, Validate, attempts_for, hasty, repro_timeout
-from fuzz.minimize import Minimize, Minimizer, fails_alike
+from fuzz.minimize import Judge, Minimize, Minimizer, fails_alike
 from fuzz.schedule import Stage
 from fuzz.tasks import ReproTask
 from fuzz.variants import Variants, variants
@@ -68,6 +68,11 @@ class Investigation:
         return (self.known is not None, math.ceil(math.log2(max(seconds, 1.0))), self.row.number)
 
 
+def fails_wherever(row: FailureRow) -> Judge:
+    """Says whether a run failed as that of `row` did, with its kernel or another."""
+    return fails_alike(row.strong, row.program.kernel)
+
+
 class Stages:
     """Makes the stages of investigations as the configuration says."""
 
@@ -87,7 +92,7 @@ class Stages:
         search = Minimizer(
             investigation.best,
             investigation.outcome,
-            fails_alike(row.strong),
+            fails_wherever(row),
             max_candidates=max(1, self._config.minimize.max_candidates - row.evaluated),
             avoid=lambda program: assign(found, failure, features(program), mine) is not None,
         )
@@ -101,7 +106,7 @@ class Stages:
 
     def recheck(self, investigation: Investigation) -> Confirm:
         """One more run, at the usual deadlines, of what was minimized with shorter ones."""
-        stage = Confirm(investigation.best, fails_alike(investigation.key), 1)
+        stage = Confirm(investigation.best, fails_wherever(investigation.row), 1)
         stage.name = "rechecking"
         return stage
 
@@ -120,4 +125,4 @@ class Stages:
 
     def variants(self, investigation: Investigation) -> Variants:
         programs = variants(investigation.best) if self._config.variants else {}
-        return Variants(programs, fails_alike(investigation.key))
+        return Variants(programs, fails_wherever(investigation.row))

@@ -21,6 +21,7 @@ from corpus.signature import signature
 from fuzz.schedule import outcomes_of
 from fuzz.tasks import Answer, RunTask, Task
 from generators.codec import program_id, to_data
+from generators.kernels.specs import Kernel
 from generators.outcome import Layer, Outcome
 from generators.program import Compile, Program
 from generators.simplify import candidates, complexity
@@ -30,12 +31,21 @@ Step = frozenset[tuple[str, str]]
 Judge = Callable[[Program, Outcome], bool]
 
 
-def fails_alike(key: str) -> Judge:
-    """A judge that says whether a run failed with the strong key `key`."""
+def fails_alike(key: str, kernel: Kernel | None = None) -> Judge:
+    """A judge that says whether a run failed with the strong key `key`.
+
+    With `kernel`, that of the program the key is of, results that are wrong in the same way are
+    alike whatever kernel gave them: what is wrong in checkpointing is so for all of them, and is
+    minimized to the simplest.
+    """
 
     def judge(program: Program, outcome: Outcome) -> bool:
         failure = outcome.failure
-        return failure is not None and signature(failure, program).strong == key
+        if failure is None:
+            return False
+        if kernel is not None and failure.raised is None and failure.diffs:
+            program = replace(program, kernel=kernel)
+        return signature(failure, program).strong == key
 
     return judge
 

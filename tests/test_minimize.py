@@ -12,7 +12,7 @@ from corpus.signature import signature
 from fuzz.minimize import Minimize, Minimizer, at_layer, fails_alike
 from fuzz.tasks import RunTask
 from generators.codec import program_id
-from generators.kernels.specs import BlockMaskSpec, Flex, Sdpa
+from generators.kernels.specs import BlockMaskSpec, Flex, Handwritten, Sdpa
 from generators.masks import Causal
 from generators.outcome import Diff, Failure, FailureKind, Layer, Outcome, Phase, Raised
 from generators.program import Call, Compile, Input, Program, Shape, Training
@@ -201,6 +201,27 @@ def test_wrong_numbers_at_another_layer_are_another_failure() -> None:
     judge = fails_alike(signature(failure, BUSY).strong)
     assert judge(replace(BUSY, training=Training()), wrong(Layer.INDUCTOR))
     assert not judge(BUSY, wrong(Layer.EAGER))
+
+
+def test_what_is_wrong_with_any_kernel_is_minimized_to_the_simplest() -> None:
+    def wrong(layer: Layer) -> Outcome:
+        diff = Diff(output="dq", what="value", expected="1", actual="2", error=1.0, budget=0.1)
+        return Outcome(
+            status="failed",
+            failure=Failure(
+                kind=FailureKind.WRONG_RESULT, phase=Phase.CHECK, layer=layer, diffs=(diff,)
+            ),
+        )
+
+    by_hand = replace(BUSY, kernel=Handwritten())
+    failure = wrong(Layer.EAGER).failure
+    assert failure is not None
+    key = signature(failure, by_hand).strong
+    simpler = replace(by_hand, kernel=Sdpa())
+    assert not fails_alike(key)(simpler, wrong(Layer.EAGER))
+    assert fails_alike(key, by_hand.kernel)(simpler, wrong(Layer.EAGER))
+    assert not fails_alike(key, by_hand.kernel)(simpler, wrong(Layer.INDUCTOR))
+    assert not fails_alike(key, by_hand.kernel)(simpler, BOOM)
 
 
 def test_as_a_stage_one_failing_run_of_several_is_enough() -> None:

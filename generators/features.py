@@ -67,7 +67,7 @@ def _features(p: Program) -> Iterator[str]:
 
 
 def _kernel(p: Program) -> Iterator[str]:
-    """Grouped heads and the mask's own axes force a kernel's settings: these say nothing new."""
+    """The mask's own axes force a kernel's settings: these say nothing new."""
     kernel = p.kernel
     prefix = f"kernel.{kernel.kind}"
     axes = mask_axes(p.mask) if p.mask is not None else frozenset()
@@ -76,8 +76,7 @@ def _kernel(p: Program) -> Iterator[str]:
     usual = {"b", "h"} - axes
     if p.mask is not None and isinstance(kernel, Sdpa) and set(kernel.broadcast) != usual:
         yield f"{prefix}.broadcast"
-    forced = ("enable_gqa",) if p.shape.q_heads != p.shape.kv_heads else ()
-    yield from _choices(kernel, prefix, but=("kernel_options", *forced))
+    yield from _choices(kernel, prefix, but=("kernel_options",))
     if isinstance(kernel, Flex):
         yield from (f"kernel_options.{name}" for name in kernel.kernel_options)
         if kernel.block_mask is not None:

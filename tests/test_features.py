@@ -58,7 +58,7 @@ def test_the_default_program_has_none() -> None:
          {"shape.q_len.gt16", "shape.q_len.gt128", "shape.q_len.mod16", "shape.kv_len.0",
           "shape.kv_len.lt16", "shape.q!=kv"}),
         ({"shape": Shape(q_heads=6, kv_heads=2), "kernel": Sdpa(enable_gqa=True)},
-         {"shape.heads", "shape.gqa", "shape.gqa.nonpow2"}),
+         {"shape.heads", "shape.gqa", "shape.gqa.nonpow2", "kernel.sdpa.enable_gqa"}),
         ({"kernel": Sdpa(enable_gqa=True)}, {"kernel.sdpa.enable_gqa"}),
         ({"shape": Shape(batch=2, head_dim=24, v_head_dim=16)},
          {"shape.batch", "shape.head_dim.nonpow2", "shape.head_dim.gt16", "shape.v_head_dim"}),

@@ -103,10 +103,19 @@ def _of_exception(failure: Failure, raised: Raised, program: Program) -> Signatu
             *([_alias("frames", name, *frames)] if frames else []),
             _alias("kernel", failure.kind, name, program.kernel.kind),
         ),
-        # A C++ compiler's first diagnosis says what is wrong in the code; the frames always are
-        # those of whoever called it.
-        needs_trigger=not is_stack(frames) and name != "CppCompileError",
+        needs_trigger=not is_stack(frames) and not _tells(failure.kind, message),
     )
+
+
+_WORDS_THAT_TELL = 3
+_SAID_BY_COMPILERS = (FailureKind.COMPILE_ERROR, FailureKind.GRAPH_BREAK)
+
+
+def _tells(kind: FailureKind, message: str) -> bool:
+    """Whether a masked message says by itself what is wrong: a compiler's, dynamo's to the C++
+    compiler's, does. What generated code says when it runs ("index out of bounds") does not."""
+    words = re.findall(r"[A-Za-z_]{3,}", re.sub(r"<[A-Z]+>", "", message))
+    return kind in _SAID_BY_COMPILERS and len(words) >= _WORDS_THAT_TELL
 
 
 def _message(failure: Failure, raised: Raised, name: str) -> str:

@@ -386,7 +386,8 @@ def test_what_a_corpus_already_has_is_counted_and_not_looked_into_again(tmp_path
     run(first)
     run(second, config=replace_config(corpus=[first / "corpus"]))
     with Store(first, create=False) as before, Store(second, create=False) as after:
-        assert {b.id for b in after.buckets()} == {b.id for b in before.buckets()}
+        # Workers only count what has a key that tells all: no row, so no bucket here, comes of it.
+        assert {b.id for b in after.buckets()} < {b.id for b in before.buckets()}
         assert all(bucket.known_issue for bucket in after.buckets())
         assert not any(bucket.known_issue for bucket in before.buckets())
         assert {row.state for row in after.failures()} <= {State.DUPLICATE, State.FLAKY}

@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from corpus.signature import signature
-from generators.outcome import Failure, Outcome
+from generators.outcome import Failure, FailureKind, Outcome
 from generators.program import Program
 
 CONFIDENCE = 0.99
@@ -69,9 +69,13 @@ def seen(outcome: Outcome, program: Program) -> Seen:
 
 def seen_failure(failure: Failure, program: Program) -> Seen:
     """A failure reduced to what replay compares; its key is computed afresh on both sides, so that
-    an old case can be replayed with newer rules for keys."""
+    an old case can be replayed with newer rules for keys. A result that is not finite has the key
+    of a wrong one: what was never written is NaN in one process and some number in the next."""
     named = signature(failure, program)
-    return Seen(status="failed", kind=failure.kind.value, key=named.strong, title=named.title)
+    wrong = failure.kind is FailureKind.NONFINITE
+    value = replace(failure, kind=FailureKind.WRONG_RESULT) if wrong else failure
+    key = signature(value, program).strong
+    return Seen(status="failed", kind=failure.kind.value, key=key, title=named.title)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,8 +143,8 @@ def judge(expected: Seen, observed: Sequence[Seen], reliable: bool) -> Verdict:
 
 
 def matches(one: Seen, expected: Seen) -> bool:
-    """Same kind and same strong key?"""
-    return (one.kind, one.key) == (expected.kind, expected.key)
+    """Same strong key (which has the kind in it)?"""
+    return one.key == expected.key
 
 
 def most_common_failure(observed: Sequence[Seen]) -> Seen | None:

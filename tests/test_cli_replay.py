@@ -18,6 +18,7 @@ from corpus.bucket import new_bucket
 from corpus.case import Case, Preload, write_bucket, write_case
 from corpus.signature import signature
 from fuzz.errors import EXIT_BAD_INPUT, EXIT_CHANGED, EXIT_OK
+from fuzz.replay import seen_failure
 from generators.codec import dump_program
 from generators.features import features
 from generators.kernels.specs import Sdpa
@@ -36,6 +37,11 @@ NAN = Failure(
     diffs=(Diff(output="out", what="value", expected="0.1", actual="nan"),),
 )
 WRONG = replace(NAN, kind=FailureKind.WRONG_RESULT)
+STRIDES = replace(
+    NAN,
+    kind=FailureKind.METADATA_MISMATCH,
+    diffs=(Diff(output="out", what="strides", expected="(16, 1)", actual="(1, 16)"),),
+)
 FAULT = """\
 import torch.nn.functional as F
 
@@ -92,7 +98,7 @@ def test_run_tells_what_became_of_a_program(scratch: Path, attnfuzz: Run) -> Non
 def test_replay_tells_as_recorded_fixed_and_changed_apart(scratch: Path, attnfuzz: Run) -> None:
     same = record(scratch, FAILING, NAN)
     fixed = record(scratch, PASSING, NAN)
-    changed = record(scratch, replace(FAILING, seed=1), WRONG)
+    changed = record(scratch, replace(FAILING, seed=1), STRIDES)
     result = attnfuzz("replay", scratch, "--json", "--workers", "1")
     assert result.returncode == EXIT_CHANGED, result.stderr
     told = {case["path"]: case for case in json.loads(result.stdout)["cases"]}
@@ -160,3 +166,8 @@ def test_an_unknown_bucket_is_refused_with_those_there_are(scratch: Path, attnfu
     result = attnfuzz("show", "zzz", "--dir", scratch)
     assert result.returncode == EXIT_BAD_INPUT
     assert case.parent.name.partition("-")[0] in result.stderr
+
+
+def test_not_finite_and_wrong_are_alike_to_replay() -> None:
+    assert seen_failure(NAN, FAILING).key == seen_failure(WRONG, FAILING).key
+    assert seen_failure(STRIDES, FAILING).key != seen_failure(WRONG, FAILING).key

@@ -6,8 +6,6 @@ from __future__ import annotations
 import errno
 import os
 import signal
-from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +17,9 @@ from fuzz.campaign import Campaign, CampaignError, CampaignResult, claim
 from fuzz.config import CampaignConfig
 from fuzz.live import Snapshot
 from fuzz.tasks import Answer, Finished, Handle, ReproRun, ReproTask, RunTask, ShardTask, Task
-from generators.codec import program_id
 from generators.kernels.specs import Handwritten, Sdpa
 from generators.masks import Causal
-from generators.outcome import Cost, Diff, Failure, FailureKind, Layer, Outcome, Phase, Raised
+from generators.outcome import Diff, Failure, FailureKind, Layer, Outcome, Phase, Raised
 from generators.program import Compile, Input, Program, Shape
 from generators.seeds import derive
 
@@ -379,8 +376,6 @@ def test_snapshots_tell_the_counts_and_the_buckets(tmp_path: Path) -> None:
     assert {"confirming", "minimizing"} <= states
 
 
-
-
 def test_what_a_corpus_already_has_is_counted_and_not_looked_into_again(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     run(first)
@@ -393,43 +388,3 @@ def test_what_a_corpus_already_has_is_counted_and_not_looked_into_again(tmp_path
         assert {row.state for row in after.failures()} <= {State.DUPLICATE, State.FLAKY}
         assert after.totals().by_key == before.totals().by_key
     assert not (second / "corpus").exists()
-
-
-class SeldomPool(FakePool):
-    """The first fault, `empty`, shows in one fresh run of five; notes what is minimized when."""
-
-    def __init__(self) -> None:
-        super().__init__(size=1)
-        self.runs: Counter[str] = Counter()
-        self.order: list[str] = []
-
-    def answer(self, task: Task) -> Answer:
-        if isinstance(task, ShardTask):
-            tally = Tally(task.shard)
-            costly = Cost(wall_s=3.0)
-            for program in (replace(EMPTY, seed=1), replace(MASKED, seed=2)):
-                tally.add(program, replace(judged(program, fresh=False), cost=costly))
-            return tally.report(1.0, 0.0)
-        if isinstance(task, ReproTask):
-            return super().answer(task)
-        program = task.programs[0]
-        word = "retrying" if len(task.programs) > 1 else "empty"
-        self.order.append("masked" if program.mask is not None else word)
-        if program.mask is not None:
-            return [judged(program, fresh=True) for program in task.programs]
-        name = program_id(program)
-        self.runs[name] += len(task.programs)
-        shows = program.shape.q_len == 0 and self.runs[name] % 5 == 0
-        return [raised("no queries") if shows else PASSED for _ in task.programs]
-
-
-EMPTY = Program(shape=Shape(q_len=0, kv_len=48, batch=3))
-MASKED = Program(mask=Causal(offset=3), shape=Shape(kv_len=48, batch=3), compile=Compile())
-
-
-def test_what_shows_seldom_does_not_hold_up_what_always_shows(tmp_path: Path) -> None:
-    pool = SeldomPool()
-    run(tmp_path, pool=pool, max_shards=1)
-    assert pool.order[:5] == ["empty"] * 5
-    last_masked = max(at for at, name in enumerate(pool.order) if name == "masked")
-    assert last_masked < pool.order.index("retrying")

@@ -1,0 +1,56 @@
+"""Which finding a campaign looks into first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+from test_campaign import PASSED, FakePool, judged, raised, run
+
+from actors.shard import Tally
+from fuzz.tasks import Answer, ReproTask, ShardTask, Task
+from generators.codec import program_id
+from generators.masks import Causal
+from generators.outcome import Cost
+from generators.program import Compile, Program, Shape
+
+
+class SeldomPool(FakePool):
+    """The first fault, `empty`, shows in one fresh run of five; notes what is minimized when."""
+
+    def __init__(self) -> None:
+        super().__init__(size=1)
+        self.runs: Counter[str] = Counter()
+        self.order: list[str] = []
+
+    def answer(self, task: Task) -> Answer:
+        if isinstance(task, ShardTask):
+            tally = Tally(task.shard)
+            costly = Cost(wall_s=3.0)
+            for program in (replace(EMPTY, seed=1), replace(MASKED, seed=2)):
+                tally.add(program, replace(judged(program, fresh=False), cost=costly))
+            return tally.report(1.0, 0.0)
+        if isinstance(task, ReproTask):
+            return super().answer(task)
+        program = task.programs[0]
+        word = "retrying" if len(task.programs) > 1 else "empty"
+        self.order.append("masked" if program.mask is not None else word)
+        if program.mask is not None:
+            return [judged(program, fresh=True) for program in task.programs]
+        name = program_id(program)
+        self.runs[name] += len(task.programs)
+        shows = program.shape.q_len == 0 and self.runs[name] % 5 == 0
+        return [raised("no queries") if shows else PASSED for _ in task.programs]
+
+
+EMPTY = Program(shape=Shape(q_len=0, kv_len=48, batch=3))
+MASKED = Program(mask=Causal(offset=3), shape=Shape(kv_len=48, batch=3), compile=Compile())
+
+
+def test_what_shows_seldom_does_not_hold_up_what_always_shows(tmp_path: Path) -> None:
+    pool = SeldomPool()
+    run(tmp_path, pool=pool, max_shards=1)
+    assert pool.order[:5] == ["empty"] * 5
+    last_masked = max(at for at, name in enumerate(pool.order) if name == "masked")
+    assert last_masked < pool.order.index("retrying")

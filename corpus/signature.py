@@ -141,7 +141,7 @@ def _of_crash(failure: Failure, program: Program) -> Signature:
     native = [name for name in frames if ".so:" in name and is_stack([name])]
     # Corrupted memory ends in one signal or another, with whatever stack is left: Python's frames
     # only say who called what crashed, and the kernel and the layer say that better.
-    cause = signal if native or not _is_of_memory(failure) else "memory"
+    cause = signal if native or not is_of_memory(failure) else "memory"
     strong = _key(failure.kind, cause, phase, *(native or (kernel, layer)))
     where = _where(tuple(native))
     return Signature(
@@ -155,7 +155,7 @@ def _of_crash(failure: Failure, program: Program) -> Signature:
 _ALLOCATOR = re.compile(r"(?:free|malloc|realloc|munmap_chunk)\w*\(\)|corrupt|double free")
 
 
-def _is_of_memory(failure: Failure) -> bool:
+def is_of_memory(failure: Failure) -> bool:
     """Whether a crash is one of the ways in which corrupted memory shows."""
     if failure.signal == "SIGABRT":
         return failure.raised is not None and bool(_ALLOCATOR.search(failure.raised.message))

@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from corpus.signature import is_of_memory
 from fuzz.tasks import ReproRun, ReproTask
 from generators.outcome import Failure, FailureKind
 
@@ -88,7 +89,7 @@ def _environment(folder: Path) -> dict[str, str]:
 
 def depends_on_memory(failure: Failure) -> bool:
     """Whether what happens to lie in memory decides how `failure` shows, or that it does."""
-    return failure.kind is FailureKind.NONFINITE or failure.signal in OF_MEMORY
+    return failure.kind is FailureKind.NONFINITE or is_of_memory(failure)
 
 
 def reproduces(run: ReproRun, failure: Failure, by_value: bool = False) -> bool:
@@ -101,7 +102,7 @@ def reproduces(run: ReproRun, failure: Failure, by_value: bool = False) -> bool:
     if run.status is None:
         return False
     if failure.signal is not None:
-        alike = OF_MEMORY if failure.signal in OF_MEMORY else (failure.signal,)
+        alike = OF_MEMORY if is_of_memory(failure) else (failure.signal,)
         return -run.status in [getattr(signal, name, 0) for name in alike]
     if failure.raised is None:
         return run.status == 1 and "AssertionError" in run.stderr

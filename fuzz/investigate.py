@@ -14,6 +14,7 @@ from corpus.signature import signature
 from corpus.store import FailureRow
 from fuzz.config import CampaignConfig
 from fuzz.confirm import Confirm, Validate, attempts_for, hasty, repro_timeout
+from fuzz.evaluate import depends_on_memory
 from fuzz.minimize import Judge, Minimize, Minimizer, fails_alike
 from fuzz.schedule import Stage
 from fuzz.tasks import ReproTask
@@ -22,11 +23,9 @@ from generators.features import features
 from generators.outcome import Failure, FailureKind, Outcome
 from generators.program import Program
 
-BY_MEMORY = (FailureKind.CRASH, FailureKind.NONFINITE)
-"""What may depend on what happens to lie in memory."""
-
 ALWAYS_RUNS = 3
-"""Runs, all failing, that a candidate for such a failure needs where the failure always showed."""
+"""Runs, all failing, that a candidate needs for a failure that depends on what lies in memory and
+has always shown so far."""
 
 
 @dataclass
@@ -99,7 +98,7 @@ class Stages:
         deadlines = None
         if failure.kind is FailureKind.HANG:
             deadlines = hasty(failure, investigation.outcome.cost.phases, self._deadlines)
-        if failure.kind in BY_MEMORY and investigation.failed == investigation.runs:
+        if depends_on_memory(failure) and investigation.failed == investigation.runs:
             return Minimize(search, ALWAYS_RUNS, deadlines, always=True)
         attempts = attempts_for(investigation.failed, investigation.runs)
         return Minimize(search, attempts, deadlines)

@@ -36,8 +36,7 @@ class Misbehaviour:
     @property
     def source(self) -> str:
         """A whole program, whose result is right where `body` lets it come that far."""
-        body = textwrap.indent(textwrap.dedent(self.body).strip(), "    ")
-        return PROGRAM.replace("    BODY\n", f"{body}\n")
+        return program(self.body)
 
 
 def called(outcome: Outcome) -> str:
@@ -67,6 +66,13 @@ def run(fn, args):
     return {"out": fn(*args)}
 """
 
+
+def program(body: str) -> str:
+    """A program whose attention function runs `body` before it computes the right result."""
+    indented = textwrap.indent(textwrap.dedent(body).strip(), "    ")
+    return PROGRAM.replace("    BODY\n", f"{indented}\n")
+
+
 WELL_BEHAVED = Misbehaviour("behaves", PASSED, "pass")
 
 MISBEHAVIOURS = (
@@ -94,9 +100,7 @@ MISBEHAVIOURS = (
         time.sleep(1000)
         """,
     ),
-    Misbehaviour(
-        "stops itself", HANG, "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"
-    ),
+    Misbehaviour("stops itself", HANG, "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"),
     Misbehaviour(
         "waits in a collective",
         HANG,

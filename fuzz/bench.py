@@ -1,7 +1,7 @@
 """Ground truth: campaigns against planted faults, of which it is known what they should find.
 
 Each fault is a preload file that breaks torch in one way. A campaign with a general configuration
-runs against it; then every bucket's minimized program is run once more in a torch without the
+runs against it; then every bucket's minimized program is run a few times in a torch without the
 fault. A bucket whose program passes there is the fault's; one that fails there alike is torch's
 own; anything else would be a false one.
 """

@@ -102,7 +102,7 @@ def test_a_null_pointer_is_told_with_its_native_frames(sandbox: Sandbox) -> None
     assert not any("zygote" in file or "child" in file for file, _ in frames)
 
 
-CORRUPT_THE_HEAP = '''
+CORRUPT_THE_HEAP = """
     import ctypes
     libc = ctypes.CDLL(None)
     libc.malloc.restype = ctypes.c_void_p
@@ -112,7 +112,7 @@ CORRUPT_THE_HEAP = '''
     for block in blocks:
         libc.free(ctypes.c_void_p(block))
     x = [bytearray(size) for size in range(1, 4096, 8)]
-'''
+"""
 
 
 def test_a_corrupt_heap_is_a_crash_though_the_crash_may_hang(sandbox: Sandbox) -> None:

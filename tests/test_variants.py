@@ -14,9 +14,7 @@ from generators.program import Compile, Program, Shape
 from generators.validity import problems
 
 PASSED = Outcome(status="passed")
-FAILED = Outcome(
-    status="failed", failure=Failure(kind=FailureKind.WRONG_RESULT, phase=Phase.CHECK)
-)
+FAILED = Outcome(status="failed", failure=Failure(kind=FailureKind.WRONG_RESULT, phase=Phase.CHECK))
 OTHER = Outcome(status="failed", failure=Failure(kind=FailureKind.CRASH, phase=Phase.FORWARD))
 
 

@@ -56,7 +56,11 @@ def _features(p: Program) -> Iterator[str]:
     if p.packed != "none":
         yield f"packed.{p.packed}"
     yield from _expressions(p)
-    yield from _choices(p.surround, "surround")
+    yield from _choices(p.surround, "surround", but=("epilogue",))
+    if p.surround.epilogue != "none":
+        yield "surround.epilogue"
+    if p.surround.epilogue not in ("none", "scaled"):
+        yield f"surround.epilogue.{p.surround.epilogue}"
     if p.compile is not None:
         yield from _BACKENDS[p.compile.backend]
         yield from _choices(p.compile, "compile", but=("backend",))

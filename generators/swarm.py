@@ -30,13 +30,16 @@ OTHERS = (
     "input.values", "table.unit", "table.chained", "table.dtype", "table.scalar",
     "sdpa.backend", "sdpa.mask_gradient", "any.scale", "flex.block_size", "flex.adjusted",
     "flex.spare_batch", "flex.inside", "flex.compiled_mask", "flex.options", "flex.lse",
-    "surround.projections", "surround.rope", "surround.qk_norm", "compile.dynamic", "compile.mode",
-    "compile.options", "compile.breaks", "calls.same", "calls.other", "calls.many", "training",
-    "training.subset", "training.grad_layout", "training.checkpoint", "training.double",
-    "transform", "grad_mode", "autocast", "dirty_memory", "refused",
+    "surround.projections", "surround.rope", "surround.qk_norm", "surround.epilogue",
+    "compile.dynamic", "compile.mode", "compile.options", "compile.breaks", "calls.same",
+    "calls.other", "calls.many", "training", "training.subset", "training.grad_layout",
+    "training.checkpoint", "training.double", "transform", "grad_mode", "autocast", "dirty_memory",
+    "refused",
 )  # fmt: skip
 """`refused` are programs that torch refuses by design, a percent or so: the refusals are kept an
 eye on too."""
+
+GOLDEN_RATIO = (5**0.5 - 1) / 2
 
 FEATURES = (*KERNELS, *MASKS, *SCORES, *OTHERS)
 
@@ -101,8 +104,10 @@ def swarm_for(seed: int, index: int, profile: str = "mixed") -> Swarm:
 
 
 def profile_for(seed: int, index: int, profiles: Mapping[str, float]) -> str:
-    """The profile of shard `index`, drawn with the given relative weights, which may be in any
-    order. Raises ValueError for a profile that is not in `PROFILES` or weights that add to 0."""
+    """The profile of shard `index`, with the given relative weights, which may be in any order.
+    The profiles of any stretch of shards are near their weights: the points they are told by are
+    steps of the golden ratio around a circle, from a random start (an additive recurrence). Raises
+    ValueError for a profile that is not in `PROFILES` or weights that add to 0."""
     for name, weight in profiles.items():
         if name not in PROFILES:
             raise ValueError(f"profiles: expected some of {', '.join(PROFILES)}, got {name}")
@@ -111,7 +116,8 @@ def profile_for(seed: int, index: int, profiles: Mapping[str, float]) -> str:
     named = sorted((name, weight) for name, weight in profiles.items() if weight > 0)
     if not named:
         raise ValueError("profiles: expected at least one weight above 0")
-    point = Random(derive(seed, "profile", index)).random() * sum(weight for _, weight in named)
+    turn = Random(derive(seed, "profile")).random() + index * GOLDEN_RATIO
+    point = turn % 1 * sum(weight for _, weight in named)
     for name, weight in named:
         point -= weight
         if point < 0:

@@ -130,6 +130,7 @@ def _nan_values(p: Program) -> Iterator[Problem]:
 def _surround(p: Program) -> Iterator[Problem]:
     if p.surround.rope and p.shape.head_dim % 2:
         yield Problem("surround.rope", f"expected an even head_dim, got {p.shape.head_dim}")
+    yield from _epilogue(p)
     if not p.surround.projections:
         return
     if p.packed != "none":
@@ -145,6 +146,15 @@ def _surround(p: Program) -> Iterator[Problem]:
                 )
     if p.transform != "none":
         yield Problem("transform", "expected none with projections")
+
+
+def _epilogue(p: Program) -> Iterator[Problem]:
+    epilogue = p.surround.epilogue
+    if epilogue in ("residual", "gated") and p.shape.v_head_dim not in (None, p.shape.head_dim):
+        yield Problem("surround.epilogue", f"expected v_head_dim = head_dim for {epilogue}")
+    moved = isinstance(p.kernel, Handwritten) and p.kernel.out_layout != "bhld"
+    if epilogue != "none" and moved and not p.surround.projections:
+        yield Problem("surround.epilogue", "expected none, or an out_layout of bhld")
 
 
 def _score_mod(p: Program) -> Iterator[Problem]:

@@ -69,6 +69,11 @@ def test_the_default_program_has_none() -> None:
         ({"packed": "qkv", "autocast": "bfloat16", "dirty_memory": True, "transform": "vmap"},
          {"packed.qkv", "autocast.bfloat16", "dirty_memory", "transform.vmap"}),
         ({"surround": Surround(rope=True)}, {"surround.rope"}),
+        ({"surround": Surround(epilogue="scaled")}, {"surround.epilogue"}),
+        (
+            {"surround": Surround(epilogue="gated")},
+            {"surround.epilogue", "surround.epilogue.gated"},
+        ),
         ({"compile": Compile()}, COMPILED),
         ({"compile": Compile(backend="eager", dynamic=True, fullgraph=False)},
          {"compile", "compile.dynamic.true", "compile.fullgraph.false"}),

@@ -120,6 +120,12 @@ PROGRAMS = {
         surround=Surround(projections=True, rope=True), shape=SMALL, training=Training(),
         kernel=Sdpa(enable_gqa=True),
     ),
+    "module-epilogue": Program(
+        surround=Surround(projections=True, epilogue="gated"), kernel=Flex(), compile=Compile()
+    ),
+    "handwritten-residual": Program(
+        surround=Surround(epilogue="residual"), kernel=Handwritten(product="bmm", scaling="query_mul")
+    ),
     "function-grad": Program(
         kernel=Function(target="my.kernels:attention"), mask=masks.Causal(), transform="grad"
     ),

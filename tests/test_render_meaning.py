@@ -269,6 +269,15 @@ VARIANTS: dict[str, Program] = {
     "module-self": plain(
         surround=Surround(projections=True), shape=replace(SHAPE, q_len=12), training=TRAINED
     ),
+    "gated-module": plain(surround=Surround(projections=True, epilogue="gated"), training=TRAINED),
+    "residual-flat": replace(
+        by_hand(product="baddbmm", scaling="query_mul"), surround=Surround(epilogue="residual")
+    ),
+    "gated-vmap": plain(transform="vmap", surround=Surround(rope=True, epilogue="gated")),
+    "residual-jvp": plain(transform="jvp", surround=Surround(epilogue="residual")),
+    "scaled-lse": replace(
+        MASKED, kernel=replace(FLEX, return_lse=True), surround=Surround(epilogue="scaled")
+    ),
     "no-grad": plain(grad_mode="no_grad"),
     "inference": plain(grad_mode="inference_mode"),
     "calls": replace(

@@ -94,6 +94,14 @@ BROKEN: list[tuple[str, Program]] = [
     ("k.values", Program(kernel=Handwritten(), k=NAN_KEYS)),
     ("k.values", Program(kernel=Handwritten(), mask=Causal(), k=NAN_KEYS, training=Training())),
     ("surround.rope", Program(shape=Shape(head_dim=7), surround=Surround(rope=True))),
+    (
+        "surround.epilogue",
+        Program(shape=Shape(v_head_dim=8), surround=Surround(epilogue="residual")),
+    ),
+    (
+        "surround.epilogue",
+        Program(kernel=Handwritten(out_layout="merged"), surround=Surround(epilogue="scaled")),
+    ),
     ("packed", packed("kv", surround=PROJECTED)),
     ("q.layout", Program(q=Input(layout=BSHD), surround=PROJECTED)),
     ("k.dtype", Program(k=BF16, surround=PROJECTED)),

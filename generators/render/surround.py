@@ -1,4 +1,4 @@
-"""The attention module around the kernel: projections, RMS norm, rotary embedding."""
+"""The attention module around the kernel: projections, RMS norm, rotary embedding, epilogue."""
 
 from __future__ import annotations
 
@@ -104,12 +104,28 @@ def before(scene: Scene, plain: bool, stacked: bool = False) -> list[str]:
         lines.append(f"q, k = {q}, {k}")
     if p.surround.rope:
         lines.append("q, k = rope(q, cos, sin), rope(k, cos, sin)")
+    if p.surround.epilogue == "gated":
+        lines.append("gate = torch.sigmoid(q)")
+    if p.surround.epilogue == "residual":
+        lines.append("residual = q")
     return lines
 
 
+EPILOGUES = {
+    "none": "{out}",
+    "scaled": "{out} * 0.5",
+    "residual": "{out} + residual",
+    "gated": "{out} * gate",
+}
+
+
 def after(scene: Scene, out: str, stacked: bool = False) -> str:
-    """The result projected back to `[B, Lq, E]`."""
-    if not scene.program.surround.projections:
+    """The result after its epilogue, projected back to `[B, Lq, E]`."""
+    surround = scene.program.surround
+    out = EPILOGUES[surround.epilogue].format(out=out)
+    if not surround.projections:
         return out
+    if surround.epilogue != "none":
+        out = f"({out})"
     swap, start = ("-3, -2", "-2") if stacked else ("1, 2", "2")
     return f"F.linear({out}.transpose({swap}).flatten({start}), wo)"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -56,7 +56,7 @@ class Kernels:
         self.sdpa_backend = weighted(*choices)
         self.refused_backend = weighted((1, "flash"), (3, "efficient"))
         self.mask_form = weighted((3, "bool"), (2, "float"))
-        self.causal_form = weighted((3, "is_causal"), (2, "bool"), (1, "float"))
+        self.causal_form = weighted((4, "is_causal"), (1, "bool"), (1, "float"))
         self.keeps_axis = one_in(3)
         self.mask_rank = weighted((3, 4), (2, 2), (1, 3))
         self.mask_gradient = one_in(3)
@@ -132,6 +132,8 @@ class Kernels:
         )
 
     def _handwritten_choices(self) -> None:
+        self.usual = st.booleans()
+        self.usual_scaling = weighted((1, "div"), (1, "mul"))
         self.product = weighted(
             (6, "matmul"), (2, "einsum"), (2, "bmm"), (1, "baddbmm"), (1, "rank5")
         )
@@ -151,6 +153,21 @@ class Kernels:
         self.out_layout = weighted((4, "bhld"), (1, "blhd"), (2, "merged"))
 
     def handwritten(self, draw: Draw, at: Setting) -> Handwritten:
+        """As models mostly write it (which is what Inductor fuses), or in any other way."""
+        spec = self._any_handwritten(draw, at)
+        if not draw(self.usual):
+            return spec
+        return replace(
+            spec,
+            product="matmul",
+            scaling=draw(self.usual_scaling),
+            scale=None,
+            scale_as="constant",
+            softmax="functional",
+            transposed=False,
+        )
+
+    def _any_handwritten(self, draw: Draw, at: Setting) -> Handwritten:
         scaling, scale = draw(self.scaling), draw(self.scale)
         if scaling == "none" or (scale is not None and scale <= 0 and scaling != "mul"):
             scale = None

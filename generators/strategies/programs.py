@@ -48,11 +48,11 @@ class Programs:
         self.scores = Scores(swarm, self.masks)
         self.kernels = Kernels(swarm)
         self.running = Running(swarm, self.shapes)
-        causal = ((2, "causal"),) if swarm.has("mask.causal") else ()
+        causal = ((1, "causal"),) if swarm.has("mask.causal") else ()
         self.has_mask = {
-            "sdpa": weighted((4, "none"), *causal, (5, "tree")),
-            "flex": weighted((1, "none"), (4, "tree")),
-            "handwritten": weighted((1, "none"), (1, "tree")),
+            "sdpa": weighted((2, "none"), *causal * 2, (3, "tree")),
+            "flex": weighted((1, "none"), *causal, (4, "tree")),
+            "handwritten": weighted((4, "none"), *causal, (3, "tree")),
         }
         self.has_score = weighted((4, False), (5, True))
         self.nan_at_masked = one_in(12) if swarm.has("input.values") else st.just(False)
@@ -83,9 +83,9 @@ class Programs:
         autocast = draw(self.running.autocast)
         dtypes = self._dtypes(draw, kind, backend, refusal, autocast)
         placed = self._placed(draw, shape, dtypes)
-        surround = self.running.draw_surround(
-            draw, shape, alone=placed.pop("alone") or transform != "none"
-        )
+        alone = placed.pop("alone") or transform != "none"
+        moved = isinstance(kernel, Handwritten) and kernel.out_layout != "bhld"
+        surround = self.running.draw_surround(draw, shape, alone, moved)
         packed = placed.pop("packed")
         names = self._values(draw, dtypes, packed, kernel, mask, training, transform, surround)
         q, k, v = (

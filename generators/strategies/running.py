@@ -63,6 +63,8 @@ class Running:
         forms += ((2, "rope"),) if has("surround.rope") else ()
         forms += ((1, "qk_norm"),) if has("surround.qk_norm") else ()
         self.surround = weighted((24, "none"), *forms)
+        self.has_epilogue = one_in(8) if has("surround.epilogue") else st.just(False)
+        self.epilogue = weighted((1, "scaled"), (1, "residual"), (1, "gated"))
         self.autocast = weighted(
             (14, None), *(((1, "bfloat16"), (1, "float16")) if has("autocast") else ())
         )
@@ -153,8 +155,16 @@ class Running:
             double=double,
         )
 
-    def draw_surround(self, draw: Draw, shape: Shape, alone: bool) -> Surround:
-        """`alone`: q, k and v are inputs of their own, hence not projected."""
+    def draw_surround(self, draw: Draw, shape: Shape, alone: bool, moved: bool) -> Surround:
+        """`alone`: q, k and v are inputs of their own, hence not projected. `moved`: the kernel's
+        result is not `[B, Hq, Lq, Dv]` unless it is projected."""
+        surround = self._projected(draw, shape, alone)
+        if (moved and not surround.projections) or not draw(self.has_epilogue):
+            return surround
+        alike = shape.v_head_dim in (None, shape.head_dim)
+        return replace(surround, epilogue=draw(self.epilogue) if alike else "scaled")
+
+    def _projected(self, draw: Draw, shape: Shape, alone: bool) -> Surround:
         form = draw(self.surround)
         even = shape.head_dim % 2 == 0
         if form == "projections" and not alone and shape.q_heads * shape.head_dim <= MAX_PROJECTED:

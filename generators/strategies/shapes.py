@@ -55,7 +55,7 @@ class Shapes:
         if has("shape.long"):
             lengths += list(LONG) * max(1, len(lengths) // 250)
         self.length = st.sampled_from(lengths)
-        cross = ((3, "other"), (2, "decode"), (1, "near")) if has("shape.cross") else ()
+        cross = ((3, "other"), (4, "decode"), (1, "near")) if has("shape.cross") else ()
         self.relation = weighted((5, "same"), *cross)
         self.step = st.sampled_from((1, -1, 2, 16, -16, 100))
         self.short = st.sampled_from(SHORT)

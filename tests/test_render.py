@@ -124,7 +124,8 @@ PROGRAMS = {
         surround=Surround(projections=True, epilogue="gated"), kernel=Flex(), compile=Compile()
     ),
     "handwritten-residual": Program(
-        surround=Surround(epilogue="residual"), kernel=Handwritten(product="bmm", scaling="query_mul")
+        surround=Surround(epilogue="residual"),
+        kernel=Handwritten(product="bmm", scaling="query_mul"),
     ),
     "function-grad": Program(
         kernel=Function(target="my.kernels:attention"), mask=masks.Causal(), transform="grad"

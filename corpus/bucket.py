@@ -168,7 +168,7 @@ _SORTS = tuple(
         (r"shape\.(v_)?head_dim.*", "shape.head_dim"),
         (r"calls\b.*", "calls"),
         (r"training\.d[qkv]", ""),
-        (r"training\.checkpoint.*", "training.checkpoint"),
+        (r"surround\.checkpoint.*", "surround.checkpoint"),
         (r"block_mask\.block_size.*", "block_mask.block_size"),
         (r"compile\.(eager|aot_eager|inductor)", ""),  # the layer to blame is in the key
         (r"compile\.mode.*", "compile.mode"),

@@ -180,6 +180,8 @@ def _of_difference(failure: Failure, program: Program) -> Signature:
     group = output_class(first.output) if first else failure.oracle
     subject = f" of {kernel} attention" + ("" if layer == "eager" else f" ({layer})")
     name = first.output if first else failure.oracle or "something"
+    if first is not None and first.what == "graph":
+        return _of_graph_break(mask_volatile(first.actual), kernel)
     return Signature(
         strong=_key(failure.kind, f"{kernel}-{layer}", *wrong),
         title=_title(f"{_ADJECTIVE[failure.kind].format(what=_property(first))} `{name}`{subject}"),
@@ -188,6 +190,17 @@ def _of_difference(failure: Failure, program: Program) -> Signature:
             _alias("kernel", failure.kind, kernel, layer),
         ),
         needs_trigger=True,
+    )
+
+
+def _of_graph_break(reason: str, kernel: str) -> Signature:
+    """What dynamo says of a break is its cause, as it is of the exception that fullgraph=True
+    makes of it."""
+    return Signature(
+        strong=_key(FailureKind.GRAPH_BREAK, "graph", reason),
+        title=_title(f"graph break in compiled attention: {reason}"),
+        aliases=(_alias("kernel", FailureKind.GRAPH_BREAK, kernel),),
+        needs_trigger=not _tells(FailureKind.GRAPH_BREAK, reason),
     )
 
 

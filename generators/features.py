@@ -95,8 +95,10 @@ def _block_mask(spec: BlockMaskSpec, axes: frozenset[Axis]) -> Iterator[str]:
         yield "block_mask.block_size.oblong"
     if any(edge & (edge - 1) for edge in spec.block_size):
         yield "block_mask.block_size.nonpow2"
-    if spec.made == "inside":
+    if spec.made != "outside":
         yield "block_mask.inside"
+    if spec.made == "cached":
+        yield "block_mask.cached"
     if spec.built_for_extra != (0, 0):
         yield "block_mask.adjusted"
     if spec.spare_batch:

@@ -82,13 +82,16 @@ class Surround:
     `[B, Lkv, Hq * D]` when Lq != Lkv) are projected to q, k, v, and the result is projected back.
     `rope` rotates q and k (D even, float32 tables), `qk_norm` is an RMS norm over D of both.
     `epilogue` is what becomes of the result `[B, Hq, Lq, Dv]` first: halved (`scaled`), q added
-    (`residual`), or multiplied by the sigmoid of q (`gated`); the last two need Dv = D."""
+    (`residual`), or multiplied by the sigmoid of q (`gated`); the last two need Dv = D.
+    `checkpoint`: activation checkpointing around all of it (non-reentrant `full`, `selective`
+    saving matmuls and attention, or `reentrant`), which models keep on when they do not train."""
 
     __pydantic_config__ = STRICT
     projections: bool = False
     rope: bool = False
     qk_norm: bool = False
     epilogue: Literal["none", "scaled", "residual", "gated"] = "none"
+    checkpoint: Literal["none", "full", "selective", "reentrant"] = "none"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,14 +126,12 @@ class Call:
 @dataclass(frozen=True, kw_only=True)
 class Training:
     """`wrt`: which of q, k, v get gradients (learnable tables always do when Training is set).
-    `grad_layout`: layout of the output gradient. `checkpoint`: activation checkpointing around the
-    attention function (non-reentrant `full`, `selective` saving matmuls and attention, or
-    `reentrant`). `double`: gradients of the gradients' sum of squares too."""
+    `grad_layout`: layout of the output gradient. `double`: gradients of the gradients' sum of
+    squares too."""
 
     __pydantic_config__ = STRICT
     wrt: tuple[TensorName, ...] = ("q", "k", "v")
     grad_layout: Literal["contiguous", "transposed", "expanded"] = "contiguous"
-    checkpoint: Literal["none", "full", "selective", "reentrant"] = "none"
     double: bool = False
 
 

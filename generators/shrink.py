@@ -177,8 +177,7 @@ def _simpler(cls: type, part: Part, value: Any) -> Iterator[Any]:
         yield part.default
     if part.sort == "choice":
         ladder = order(cls, part)
-        below = ladder[: ladder.index(value)]
-        yield from below if part.name in ("dtype", "backend") else below[:1]
+        yield from ladder[: ladder.index(value)]
     elif part.sort == "options":
         for key in value:
             yield {name: value[name] for name in value if name != key}

@@ -30,11 +30,11 @@ OTHERS = (
     "input.values", "table.unit", "table.chained", "table.dtype", "table.scalar",
     "sdpa.backend", "sdpa.mask_gradient", "any.scale", "flex.block_size", "flex.adjusted",
     "flex.spare_batch", "flex.inside", "flex.compiled_mask", "flex.options", "flex.lse",
-    "surround.projections", "surround.rope", "surround.qk_norm", "surround.epilogue",
-    "compile.dynamic", "compile.mode", "compile.options", "compile.breaks", "calls.same",
-    "calls.other", "calls.many", "training", "training.subset", "training.grad_layout",
-    "training.checkpoint", "training.double", "transform", "grad_mode", "autocast", "dirty_memory",
-    "refused",
+    "flex.mods", "surround.projections", "surround.rope", "surround.qk_norm", "surround.epilogue",
+    "surround.checkpoint", "compile.dynamic", "compile.mode", "compile.options", "compile.breaks",
+    "calls.same", "calls.other", "calls.many", "training", "training.subset",
+    "training.grad_layout", "training.double", "transform", "grad_mode", "autocast",
+    "dirty_memory", "refused",
 )  # fmt: skip
 """`refused` are programs that torch refuses by design, a percent or so: the refusals are kept an
 eye on too."""

@@ -130,6 +130,8 @@ def _nan_values(p: Program) -> Iterator[Problem]:
 def _surround(p: Program) -> Iterator[Problem]:
     if p.surround.rope and p.shape.head_dim % 2:
         yield Problem("surround.rope", f"expected an even head_dim, got {p.shape.head_dim}")
+    if p.surround.checkpoint != "none" and p.transform != "none":
+        yield Problem("transform", "expected none within a checkpoint")
     yield from _epilogue(p)
     if not p.surround.projections:
         return
@@ -256,7 +258,7 @@ def _gradients(p: Program) -> Iterator[Problem]:
         yield Problem("training.wrt", f"expected distinct names, got {p.training.wrt}")
     if not p.training.wrt and not _learnable(p):
         yield Problem("training.wrt", "expected at least one of q, k, v: nothing has a gradient")
-    if p.training.double and p.training.checkpoint == "reentrant":
+    if p.training.double and p.surround.checkpoint == "reentrant":
         yield Problem("training.double", "expected false: reentrant checkpoints allow one backward")
 
 

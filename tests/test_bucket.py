@@ -23,7 +23,16 @@ from generators.features import features
 from generators.kernels.specs import Flex, Sdpa
 from generators.masks import Causal, Natten, Not, SlidingWindow
 from generators.outcome import Diff, Failure, FailureKind, Frame, Layer, Phase, Raised
-from generators.program import Call, Compile, Input, Layout, Program, Shape, Training
+from generators.program import (
+    Call,
+    Compile,
+    Input,
+    Layout,
+    Program,
+    Shape,
+    Surround,
+    Training,
+)
 
 
 def wrong(*outputs: str) -> Failure:
@@ -111,7 +120,7 @@ def test_minimized_programs_that_settled_on_other_examples_are_one_cause(
         (Program(kernel=Sdpa(scale=0.0)), Program(kernel=Sdpa(backend="math"))),
         (Program(k=TRANSPOSED), Program(k=Input(values="huge"))),
         (Program(compile=Compile(dynamic=True)), Program(compile=Compile(fullgraph=False))),
-        (Program(autocast="bfloat16"), Program(training=Training(checkpoint="full"))),
+        (Program(autocast="bfloat16"), Program(surround=Surround(checkpoint="full"))),
         (Program(calls=(Call(batch=1, q_len=3, kv_len=3),)), Program(mask=Causal())),
     ],
 )

@@ -176,16 +176,38 @@ def test_a_reference_that_raises_is_a_defect_of_the_harness() -> None:
     assert (failure["phase"], failure["oracle"]) == ("reference", "harness")
 
 
-def test_a_graph_break_fails_only_under_fullgraph() -> None:
+def test_a_graph_break_is_an_exception_only_under_fullgraph() -> None:
     body = "torch._dynamo.graph_break()\n" + SDPA
     told = compiled(source(body))
-    assert told.kind == "passed"
     assert any(feature.startswith("graph_break:") for feature in told.outcome["features"])
+    assert (told.kind, told.failure["layer"]) == ("graph_break", "dynamo")
+    assert told.failure["diffs"][0]["actual"] == "Call to `torch._dynamo.graph_break()`"
+    assert "Hint" in told.failure["evidence"]["graph breaks"]
     text = source(body, compile_arguments=", backend='eager', fullgraph=True")
     failure = compiled(text, fullgraph=True).failure
     assert (failure["kind"], failure["phase"], failure["layer"]) == (
-        "graph_break", "compile", "dynamo",
+        "compile_error", "compile", "dynamo",
     )  # fmt: skip
+
+
+def test_a_graph_break_in_what_makes_the_arguments_is_not_attentions() -> None:
+    extra = """
+@torch.compile(backend="eager")
+def prepared(t):
+    torch._dynamo.graph_break()
+    return t + 0
+"""
+    inputs = (
+        "torch.manual_seed(0)\nreturn tuple(prepared(torch.randn(1, 2, 4, 16)) for _ in range(3))"
+    )
+    assert compiled(source(SDPA, extra=extra, inputs=inputs)).kind == "passed"
+
+
+def test_a_graph_break_by_design_is_a_refusal() -> None:
+    refusal = {"pattern": "Unsupported: Call to .torch._dynamo.graph_break", "why": "asked for"}
+    text = source("torch._dynamo.graph_break()\n" + SDPA)
+    told = tell(text, {"compile": compile_settings("eager"), "refusals": [refusal]})
+    assert (told.kind, told.outcome["rejection"]) == ("rejected", "asked for")
 
 
 CALLS = {
@@ -219,12 +241,8 @@ def test_more_static_shapes_than_the_limit_are_the_programs_own_doing() -> None:
 
 
 def test_flex_attention_that_silently_runs_uncompiled() -> None:
-    body = "torch._dynamo.graph_break()\nreturn flex_attention(q, k, v)"
-    extra = """
-import torch._dynamo
-flex_attention = torch._dynamo.disable(flex_attention)
-"""
-    told = compiled(source(body, extra=extra))
+    switched_off = "torch.compiler.set_stance('force_eager')"
+    told = compiled(source("return flex_attention(q, k, v)", extra=switched_off))
     assert told.kind == "graph_break"
     assert told.failure["diffs"][0]["output"] == "flex_attention"
 

@@ -9,7 +9,7 @@ import pytest
 from generators.kernels.refusals import REFUSALS, for_program
 from generators.kernels.specs import BlockMaskSpec, Flex, Function, Handwritten, Sdpa
 from generators.masks import Causal
-from generators.program import Call, Compile, Input, Program, Shape, Training
+from generators.program import Call, Compile, Input, Program, Shape, Surround, Training
 
 FLASH_HAS_NO_DERIVATIVE = (
     "RuntimeError: derivative for aten::_scaled_dot_product_flash_attention_for_cpu_backward is "
@@ -123,13 +123,13 @@ ASKED_AND_NOT = [
     (AROUND, Program(compile=Compile(), transform="vmap"), Program(compile=Compile())),
     (
         UNSAFE,
-        Program(kernel=Flex(), compile=Compile(), training=Training(checkpoint="full")),
-        Program(kernel=Flex(), compile=Compile(), training=Training()),
+        Program(kernel=Flex(), compile=Compile(), surround=Surround(checkpoint="full")),
+        Program(kernel=Flex(), compile=Compile()),
     ),
     (
         REENTRANT,
-        Program(training=Training(checkpoint="reentrant")),
-        Program(training=Training(checkpoint="full")),
+        Program(training=Training(), surround=Surround(checkpoint="reentrant")),
+        Program(training=Training(), surround=Surround(checkpoint="full")),
     ),
     (
         LARGER,

@@ -43,7 +43,8 @@ PROGRAMS = {
         kernel=Sdpa(mask_form="float", broadcast=("h",), mask_requires_grad=True),
         mask=masks.KeyPadding(),
         q=Input(dtype="bfloat16"), k=Input(dtype="bfloat16"), v=Input(dtype="bfloat16"),
-        training=Training(wrt=("q", "v"), grad_layout="transposed", checkpoint="selective"),
+        training=Training(wrt=("q", "v"), grad_layout="transposed"),
+        surround=Surround(checkpoint="selective"),
     ),
     "layouts": Program(
         q=Input(layout=Layout(order=(0, 2, 1, 3), start=(0, 0, 2, 0), pad=(0, 0, 3, 1))),
@@ -112,6 +113,21 @@ PROGRAMS = {
                 )
             )
         ),
+    ),
+    "flex-partial-nested": Program(
+        kernel=Flex(block_mask=BlockMaskSpec(made="inside"), mods="partial"), shape=Shape(batch=2),
+        mask=masks.Documents(causal=True), surround=Surround(checkpoint="full"), compile=Compile(),
+    ),
+    "flex-cached-callable": Program(
+        kernel=Flex(block_mask=BlockMaskSpec(made="cached"), mods="callable"),
+        mask=masks.Documents(),
+    ),
+    "flex-method-score": Program(
+        kernel=Flex(mods="method"), score_mod=scores.RelativeBias(inner=scores.Score()),
+        calls=(Call(batch=1, q_len=4, kv_len=4),),
+    ),
+    "flex-nested": Program(
+        kernel=Flex(block_mask=BlockMaskSpec(), mods="nested"), mask=masks.Causal(),
     ),
     "module-jvp": Program(
         surround=Surround(rope=True, qk_norm=True), transform="jvp", kernel=Sdpa(backend="math")

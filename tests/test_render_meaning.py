@@ -214,6 +214,33 @@ VARIANTS: dict[str, Program] = {
     "flex-inside": flex(SCORES["learnable"], made="inside"),
     "flex-adjusted": flex(built_for_extra=(7, 130), block_size=(16, 128)),
     "flex-spare": flex(spare_batch=2, built_for_extra=(3, 0)),
+    **{
+        f"flex-{style}": replace(
+            flex(SCORES["relative"]),
+            kernel=replace(FLEX, block_mask=BlockMaskSpec(batch=True), mods=style),
+        )
+        for style in ("nested", "partial", "callable")
+    },
+    "flex-partial-of-nothing": replace(
+        flex(), mask=masks.Causal(), kernel=replace(FLEX, mods="partial")
+    ),
+    "flex-callable-inside": replace(
+        flex(),
+        kernel=replace(FLEX, block_mask=BlockMaskSpec(batch=True, made="inside"), mods="callable"),
+    ),
+    "flex-cached": flex(made="cached"),
+    "flex-cached-adjusted-calls": replace(
+        flex(made="cached", spare_batch=1, built_for_extra=(2, 2)),
+        calls=(Call(batch=1, q_len=3, kv_len=20), Call(batch=2, q_len=9, kv_len=12)),
+    ),
+    "flex-cached-function-calls": replace(
+        flex(made="cached"),
+        mask=masks.Causal(),
+        calls=(Call(batch=1, q_len=3, kv_len=20), Call(batch=2, q_len=9, kv_len=12)),
+    ),
+    "flex-method-score": replace(
+        flex(SCORES["relative"]), mask=None, kernel=Flex(enable_gqa=True, mods="method")
+    ),
     "flex-lse": replace(flex(), kernel=replace(FLEX, return_lse=True, scale=0.3)),
     "flex-nan": replace(flex(), k=Input(values="nan_at_masked", layout=Layout(expand=(1,)))),
     "sdpa-math": sdpa(backend="math"),
@@ -256,9 +283,10 @@ VARIANTS: dict[str, Program] = {
     "trained": plain(training=TRAINED),
     "trained-transposed": plain(training=replace(TRAINED, grad_layout="transposed")),
     "trained-expanded": plain(training=replace(TRAINED, grad_layout="expanded", wrt=("k",))),
-    "trained-full-checkpoint": plain(training=replace(TRAINED, checkpoint="full")),
-    "trained-selective": plain(training=replace(TRAINED, checkpoint="selective")),
-    "trained-reentrant": plain(training=replace(TRAINED, checkpoint="reentrant")),
+    "trained-full-checkpoint": plain(training=TRAINED, surround=Surround(checkpoint="full")),
+    "trained-selective": plain(training=TRAINED, surround=Surround(checkpoint="selective")),
+    "trained-reentrant": plain(training=TRAINED, surround=Surround(checkpoint="reentrant")),
+    "checkpoint-forward": plain(surround=Surround(rope=True, checkpoint="full")),
     "trained-twice": plain(training=replace(TRAINED, double=True)),
     "vmap": plain(transform="vmap"),
     "vmap-rope": plain(transform="vmap", surround=Surround(rope=True, qk_norm=True)),

@@ -82,9 +82,9 @@ TRAINED = Program(
     k=Input(dtype="float16", values="large"),
     v=Input(dtype="float16"),
     mask=KeyPadding(),
-    surround=Surround(rope=True, qk_norm=True),
+    surround=Surround(rope=True, qk_norm=True, checkpoint="selective"),
     compile=Compile(options={"max_autotune": True, "shape_padding": False}),
-    training=Training(checkpoint="selective", grad_layout="expanded"),
+    training=Training(grad_layout="expanded"),
 )
 WRITTEN = Program(
     seed=3,

@@ -114,7 +114,9 @@ def test_every_way_to_compile_and_train_appears(drawn: list[Program]) -> None:
     assert len({c.mode for c in compiled}) == 5
     assert len({tuple(c.options) for c in compiled}) > 10
     trained = [program.training for program in drawn if program.training]
-    assert {t.checkpoint for t in trained} == {"none", "full", "selective", "reentrant"}
+    kinds = {"none", "full", "selective", "reentrant"}
+    assert {p.surround.checkpoint for p in drawn if p.training} == kinds
+    assert {p.surround.checkpoint for p in drawn if p.training is None} == kinds
     assert {t.grad_layout for t in trained} == {"contiguous", "transposed", "expanded"}
     assert {t.double for t in trained} == {True, False}
     assert len({t.wrt for t in trained}) == 7

@@ -136,7 +136,11 @@ BROKEN: list[tuple[str, Program]] = [
     ("transform", Program(training=Training(), transform="vmap")),
     ("training.wrt", Program(training=Training(wrt=("q", "q")))),
     ("training.wrt", Program(training=Training(wrt=()))),
-    ("training.double", Program(training=Training(checkpoint="reentrant", double=True))),
+    (
+        "training.double",
+        Program(training=Training(double=True), surround=Surround(checkpoint="reentrant")),
+    ),
+    ("transform", Program(transform="vmap", surround=Surround(checkpoint="full"))),
     ("mask.table.dtype", masked(TableMask(table=Table(dtype="float32", init="ones")))),
     ("mask.table.init", masked(TableMask(table=Table(dtype="bool", init="uniform")))),
     ("mask.table.init", masked(TableMask(table=Table(init="sorted")))),

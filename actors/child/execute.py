@@ -111,7 +111,7 @@ class Execution:
         outputs: Outputs = {}
         for call in range(len(self.program.calls)):
             with log.listening() if call == 0 else log.going_on():
-                outputs, described = self._run(compiled, call, layer)
+                outputs, described = self._run(log.watching(compiled), call, layer)
             self.phases.enter("check")
             self._check_hygiene(log, call, layer)
             self._check_metadata(described, outputs, call, layer)
@@ -219,7 +219,18 @@ class Execution:
         found = hygiene.too_many_compilations(log, calls, dynamic, call)
         self._fail_on("recompile_limit", "hygiene", found, layer, evidence)
         kind = "recompile_limit" if hygiene.hit_recompile_limit() else "graph_break"
+        if kind == "graph_break":
+            evidence["graph breaks"] = "\n\n".join(log.graph_breaks)
+            self._refuse_breaks(log.graph_breaks)
+            self._fail_on(kind, "hygiene", log.broken(call), layer, evidence)
         self._fail_on(kind, "hygiene", log.fallen_back(call), layer, evidence)
+
+    def _refuse_breaks(self, reasons: list[str]) -> None:
+        """Raises `Rejected` where a graph break is for a reason that is a refusal by design."""
+        for reason in reasons:
+            why = self._refusal_of([f"torch._dynamo.exc.Unsupported: {reason}"])
+            if why is not None:
+                raise Rejected(why)
 
     def _fail_on(
         self,
@@ -260,8 +271,7 @@ class Execution:
             phase = "compile"
         elif layer is not None and self.phases.returned:
             phase = "backward"
-        fullgraph = layer not in (None, "eager") and bool((self.compile or {}).get("fullgraph"))
-        kind = kinds.kind_of(error, raised, compiling=compiling, fullgraph=fullgraph)
+        kind = kinds.kind_of(error, compiling=compiling)
         raise Failed(
             failure(
                 kind,
@@ -285,11 +295,17 @@ class Execution:
     def _refusal(self, error: BaseException, layer: str | None) -> str | None:
         """Why the exception is by design, or None."""
         sentences = exceptions.sentences(error)
-        for refusal in self.settings.get("refusals") or ():
-            if any(re.search(refusal["pattern"], sentence) for sentence in sentences):
-                return str(refusal["why"])
+        if (why := self._refusal_of(sentences)) is not None:
+            return why
         if layer not in (None, "eager") and "FailOnRecompileLimitHit" in "\n".join(sentences):
             dynamic = (self.compile or {}).get("dynamic")
             if hygiene.limit_was_asked_for(self.program.calls, dynamic):
                 return "more static shapes than dynamo's recompile limit"
+        return None
+
+    def _refusal_of(self, sentences: list[str]) -> str | None:
+        """Why one of the sentences, "Type: message" each, is a refusal by design."""
+        for refusal in self.settings.get("refusals") or ():
+            if any(re.search(refusal["pattern"], sentence) for sentence in sentences):
+                return str(refusal["why"])
         return None

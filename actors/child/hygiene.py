@@ -1,4 +1,5 @@
-"""The hygiene oracle: no more compilations than shapes call for, and no silent falling back.
+"""The hygiene oracle: no more compilations than shapes call for, no graph breaks, and no silent
+falling back.
 
 One function may be compiled once per distinct call shape, and once more where dynamo first
 specialises and then generalises. A recompile because the grad mode or functorch's state changed
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ class CompilerLog:
     def __init__(self, source: Path) -> None:
         self._source = str(source)
         self.warnings: list[str] = []
+        self.graph_breaks: list[str] = []
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -48,6 +50,28 @@ class CompilerLog:
                 yield
             finally:
                 self.warnings.extend(str(warning.message) for warning in caught)
+
+    def watching(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`function`, noting the reasons of the graph breaks while it runs: making its arguments
+        may compile something too."""
+
+        def watched(*args: Any) -> Any:
+            counted = torch._dynamo.utils.counters["graph_break"]
+            before = Counter(counted)
+            try:
+                return function(*args)
+            finally:
+                self.graph_breaks += [
+                    reason for reason in counted if counted[reason] > before[reason]
+                ]
+
+        return watched
+
+    def broken(self, call: int) -> list[Data]:
+        """Breaks in the graph of the function under test, each by the first line of its reason:
+        what fullgraph=True would have raised."""
+        reasons = (reason.partition("\n")[0] for reason in self.graph_breaks)
+        return [diff("attention", "graph", "whole", reason, call=call) for reason in reasons]
 
     @property
     def unfused(self) -> bool:

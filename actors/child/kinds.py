@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 
 from . import exceptions
-from .outcomes import Data
 
 COMPILING = re.compile(
     r"torch/_dynamo/(?:convert_frame|symbolic_convert|output_graph|guards)\.py"
@@ -62,24 +61,13 @@ def in_inductor(error: BaseException) -> bool:
     )
 
 
-def kind_of(error: BaseException, raised: Data, *, compiling: bool, fullgraph: bool) -> str:
-    """The `FailureKind` of an exception described by `raised`."""
+def kind_of(error: BaseException, *, compiling: bool) -> str:
+    """The `FailureKind` of an exception."""
     everything = "\n".join(exceptions.sentences(error))
     for kind, applies in _RULES:
         if applies(everything):
             return kind
-    if _is_graph_break(raised, fullgraph):
-        return "graph_break"
     return "compile_error" if compiling else "runtime_error"
-
-
-def _is_graph_break(raised: Data, fullgraph: bool) -> bool:
-    """Dynamo's refusal to go on with one graph. An exception that it saw the program raise is
-    also reported as `Unsupported`, and is none."""
-    if not fullgraph or not any(name.endswith("exc.Unsupported") for name in raised["chain"]):
-        return False
-    message = raised["message"].lower()
-    return "observed exception" not in message and bool(re.search(r"graph[ _-]break", message))
 
 
 def _places(error: BaseException) -> list[tuple[str, str]]:

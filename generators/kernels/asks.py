@@ -51,11 +51,11 @@ def forward_mode(program: Program) -> bool:
 
 
 def checkpoints(program: Program) -> bool:
-    return program.training is not None and program.training.checkpoint != "none"
+    return program.surround.checkpoint != "none"
 
 
 def reentrant(program: Program) -> bool:
-    return program.training is not None and program.training.checkpoint == "reentrant"
+    return program.training is not None and program.surround.checkpoint == "reentrant"
 
 
 def inductor(program: Program) -> bool:
@@ -98,7 +98,7 @@ def compiled_block_mask_inside(program: Program) -> bool:
     kernel = program.kernel
     if not isinstance(kernel, Flex) or kernel.block_mask is None:
         return False
-    return kernel.block_mask.compiled and kernel.block_mask.made == "inside"
+    return kernel.block_mask.compiled and kernel.block_mask.made != "outside"
 
 
 def empty_sequences(program: Program) -> bool:

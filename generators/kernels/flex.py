@@ -9,7 +9,7 @@ from generators.render.captures import Extents
 from generators.render.dense import may_hide_everything
 from generators.render.expressions import Expr
 from generators.render.mods import Mod, mask_mod, on_grids, score_mod
-from generators.render.scene import Scene
+from generators.render.scene import Scene, indented
 from generators.render.sizes import commas, plus
 from generators.scores import MaskedScore, ScoreMod
 
@@ -17,7 +17,7 @@ Mods = tuple[Mod | None, Mod | None]
 
 
 class FlexPlugin:
-    """mask_mod and score_mod are plain functions, or closures made in `inputs`. Tables that are
+    """mask_mod and score_mod are functions, or made in `inputs`. Tables that are
     learnable, or captured by a mask that is built inside, are arguments instead, and their closure
     is made where it is used."""
 
@@ -51,7 +51,7 @@ class FlexPlugin:
             inputs.arguments += mod.tables
             inputs.floating += [c.name for c in mod.captured if c.floating]
             inputs.learnable += mod.learnable if training else ()
-        elif mod.captures:
+        elif not mod.is_function:
             inputs.fresh += [*mod.statements, f"score_mod = {mod.made}"]
             inputs.fresh_names.append("score_mod")
 
@@ -59,13 +59,13 @@ class FlexPlugin:
         inputs.mods.append(mod)
         here = commas((scene.batch, scene.q_heads, scene.q_len, scene.kv_len))
         made = mod.made
-        if spec.made == "inside":
+        if spec.made != "outside":
             inputs.statements += mod.statements
             inputs.arguments += mod.tables
         else:
             inputs.fresh += [*mod.statements, *block_mask(made, spec, scene)]
             inputs.fresh_names.append("block_mask")
-            made = "block_mask.mask_mod" if mod.captures else "mask_mod"
+            made = "mask_mod" if mod.is_function else "block_mask.mask_mod"
         inputs.seen = [f'mask = create_mask({made}, {here}, device="cpu")']
 
     def call(self, scene: Scene, inputs: Inputs) -> Body:
@@ -77,8 +77,7 @@ class FlexPlugin:
             args.append(f"score_mod={made}")
         if mask is not None and spec.block_mask is not None:
             args.append("block_mask=block_mask")
-            if spec.block_mask.made == "inside":
-                statements = block_mask(mask.made, spec.block_mask, scene)
+            statements = self._made_here(mask.made, spec.block_mask, scene)
         if spec.scale is not None:
             args.append(f"scale={spec.scale!r}")
         if spec.enable_gqa:
@@ -90,6 +89,21 @@ class FlexPlugin:
         args.append("return_aux=AuxRequest(lse=True)")
         statements.append(f"out, aux = flex_attention({', '.join(args)})")
         return Body(["out", "aux.lse"], statements)
+
+    def _made_here(self, made: str, spec: BlockMaskSpec, scene: Scene) -> list[str]:
+        """Statements in the attention function that set `block_mask`."""
+        if spec.made != "cached":
+            return block_mask(made, spec, scene) if spec.made == "inside" else []
+        sizes = ", B, Lq, Lkv" if scene.several else ""
+        lines = [] if made == "mask_mod" else [f"mask_mod = {made}"]
+        *first, last = block_mask("mask_mod", spec, scene)
+        lines.append(f"key = (id(mask_mod){sizes})" if sizes else "key = id(mask_mod)")
+        lines.append("if key not in BLOCK_MASKS:")
+        if first:
+            lines += indented([*first, last, "BLOCK_MASKS[key] = block_mask"])
+        else:
+            lines += indented([last.replace("block_mask =", "BLOCK_MASKS[key] =", 1)])
+        return [*lines, "block_mask = BLOCK_MASKS[key]"]
 
     def meaning(self, scene: Scene, inputs: Inputs) -> Meaning:
         spec = self.spec(scene)
@@ -103,8 +117,8 @@ class FlexPlugin:
             if not score.expr.scored and not score.loops:
                 modify[-1] += ".expand_as(scores)"
         if mask is not None and spec.block_mask is not None:
-            made = "mask_mod" if not mask.captures else mask.made
-            if mask.captures and spec.block_mask.made == "outside":
+            made = mask.made
+            if not mask.is_function and spec.block_mask.made == "outside":
                 made = "block_mask.mask_mod"
             lines = on_grids(mask, made, "mask", scene.extents)
             modify += [line for line in lines[:-1] if line not in modify]

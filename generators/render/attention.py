@@ -14,7 +14,7 @@ def attention(
 ) -> list[Function]:
     """The functions that make up `attention(*names)`: itself, or `attend` and a wrapper."""
     p = scene.program
-    checkpoint = p.training.checkpoint if p.training else "none"
+    checkpoint = p.surround.checkpoint
     lines = _whole_body(scene, plugin.call(scene, inputs))
     if p.transform == "none" and checkpoint == "none":
         return [_function("attention", names, lines)]
@@ -31,7 +31,7 @@ def _function(name: str, names: list[str], lines: list[str]) -> Function:
 def _whole_body(scene: Scene, body: Body) -> list[str]:
     """Surroundings, the kernel and the way back, within their context managers."""
     p = scene.program
-    results = [after(scene, body.result[0]), *body.result[1:]]
+    results = [after(scene, body.result[0], plain=False), *body.result[1:]]
     lines = [*before(scene, plain=False), *body.statements, f"return {', '.join(results)}"]
     contexts = list(body.contexts)
     if p.autocast:

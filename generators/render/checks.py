@@ -241,6 +241,12 @@ class _Writer:
         if diff.what == "execution":
             run.first = [UNFUSED]
             return run
+        if diff.what == "graph":
+            run.last = [
+                'breaks = torch._dynamo.utils.counters["graph_break"]',
+                "assert not breaks, list(breaks)",
+            ]
+            return run
         found = re.search(r"\d+", diff.expected)
         allowed = found.group() if found else "1"
         run.last = [

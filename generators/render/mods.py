@@ -1,4 +1,4 @@
-"""mask_mod and score_mod: plain functions, or factories where they capture tables."""
+"""mask_mod and score_mod: functions, closures, partials, methods, callable objects."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from generators.indices import Axis
+from generators.kernels.specs import Flex
 from generators.masks import Mask
 from generators.render.captures import Captured, Captures, Extents
 from generators.render.expressions import Expr, method
@@ -25,20 +26,28 @@ GRIDS: dict[Axis, str] = {
 @dataclass(frozen=True)
 class Mod:
     """A mask_mod or score_mod. `captured` are its tables, `sizes` the extents that it names,
-    `loops` the axes that are to be looped over where it is evaluated without vmap."""
+    `loops` the axes that are to be looped over where it is evaluated without vmap. `style` is
+    `Flex.mods`; a partial of nothing is a plain function."""
 
     name: str
     expr: Expr
     captured: tuple[Captured, ...]
     loops: frozenset[Axis]
+    style: str
 
     @property
     def sizes(self) -> tuple[str, ...]:
         return tuple(n for n in ("B", "Lq", "Lkv") if re.search(rf"\b{n}\b", self.expr.text))
 
     @property
-    def captures(self) -> bool:
-        return bool(self.captured or self.sizes)
+    def holds(self) -> tuple[str, ...]:
+        """The names that it needs beside its arguments."""
+        return (*self.tables, *self.sizes)
+
+    @property
+    def is_function(self) -> bool:
+        """Whether its name alone says it, with nothing to be made first."""
+        return self.made == self.name
 
     @property
     def learnable(self) -> tuple[str, ...]:
@@ -55,33 +64,73 @@ class Mod:
 
     @property
     def made(self) -> str:
-        """The mod itself, or the call of its factory."""
-        if not self.captures:
-            return self.name
-        return f"make_{self.name}({', '.join((*self.tables, *self.sizes))})"
+        """The mod itself, or what makes it."""
+        held = ", ".join(self.holds)
+        match self.style:
+            case "method":
+                return f"{self._class}({held}).{self.name}"
+            case "callable":
+                return f"{self._class}({held})"
+            case "partial" if held:
+                return f"functools.partial({self.name}_of, {held})"
+            case "nested":
+                return f"make_{self.name}({held})"
+        return f"make_{self.name}({held})" if held else self.name
 
     @property
     def definition(self) -> list[str]:
-        """The function, or the factory of it."""
-        first = ["score"] if self.name == "score_mod" else []
-        function = [
-            f"def {self.name}({', '.join([*first, *INDICES])}):",
-            f"    return {self.expr.text}",
-        ]
-        if not self.captures:
+        """The function, or what makes it: a factory or a class."""
+        held = ", ".join(self.holds)
+        match self.style:
+            case "method" | "callable":
+                return self._class_definition()
+            case "partial" if held:
+                return self._function(f"{self.name}_of", *self.holds)
+        function = self._function(self.name)
+        if self.style == "nested":
+            inner = self._function("inner")
+            call = f"    return inner({', '.join(self._arguments)})"
+            function = [*inner, "", function[0], call]
+        elif not held:
             return function
         return [
-            f"def make_{self.name}({', '.join((*self.tables, *self.sizes))}):",
-            *("    " + line for line in function),
+            f"def make_{self.name}({held}):",
+            *("    " + line if line else line for line in function),
             "",
             f"    return {self.name}",
         ]
+
+    @property
+    def _arguments(self) -> list[str]:
+        return [*(["score"] if self.name == "score_mod" else []), *INDICES]
+
+    def _function(self, name: str, *before: str, text: str | None = None) -> list[str]:
+        head = f"def {name}({', '.join([*before, *self._arguments])}):"
+        return [head, f"    return {text or self.expr.text}"]
+
+    @property
+    def _class(self) -> str:
+        return {"mask_mod": "MaskMod", "score_mod": "ScoreMod"}[self.name]
+
+    def _class_definition(self) -> list[str]:
+        """A class that holds the tables, with the mod as a method or `__call__`."""
+        lines, text = [f"class {self._class}:"], self.expr.text
+        if self.holds:
+            targets = ", ".join(f"self.{name}" for name in self.holds)
+            lines += [
+                f"    def __init__(self, {', '.join(self.holds)}):",
+                f"        {targets} = {', '.join(self.holds)}",
+                "",
+            ]
+            text = re.sub(rf"(?<![\w.])({'|'.join(self.holds)})\b", r"self.\1", text)
+        name = "__call__" if self.style == "callable" else self.name
+        return [*lines, *("    " + line for line in self._function(name, "self", text=text))]
 
 
 def mask_mod(mask: Mask, scene: Scene, extents: Extents) -> Mod:
     """The mask as a mask_mod whose tables cover `extents`."""
     captures = scene.captures(extents)
-    return _mod("mask_mod", boolean(mask, captures), captures)
+    return _mod("mask_mod", boolean(mask, captures), captures, scene)
 
 
 def score_mod(score: ScoreMod, scene: Scene) -> Mod:
@@ -89,7 +138,7 @@ def score_mod(score: ScoreMod, scene: Scene) -> Mod:
     expr = modified(score, captures)
     if not expr.scored and _PRECISION[_dtype(captures)] < _PRECISION[scene.program.q.dtype]:
         expr = method(expr, "to", "score.dtype", kind="float")
-    return _mod("score_mod", expr, captures)
+    return _mod("score_mod", expr, captures, scene)
 
 
 _PRECISION = {"bfloat16": 0, "float16": 1, "float32": 2, "float64": 3}
@@ -101,8 +150,10 @@ def _dtype(captures: Captures) -> str:
     return min((*captures.float_dtypes, "float32"), key=lambda dtype: _PRECISION[dtype])
 
 
-def _mod(name: str, expr: Expr, captures: Captures) -> Mod:
-    return Mod(name, expr, tuple(captures.captured), frozenset(captures.loops))
+def _mod(name: str, expr: Expr, captures: Captures, scene: Scene) -> Mod:
+    kernel = scene.program.kernel
+    style = kernel.mods if isinstance(kernel, Flex) else "function"
+    return Mod(name, expr, tuple(captures.captured), frozenset(captures.loops), style)
 
 
 def grids(axes: tuple[Axis, ...], extents: Extents) -> list[str]:

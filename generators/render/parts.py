@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from generators.kernels import REGISTRY
 from generators.kernels.base import Inputs, KernelPlugin
+from generators.kernels.specs import Flex
 from generators.program import Compile, Program
 from generators.render.attention import attention, selective_policy
 from generators.render.fold import fold
@@ -45,7 +46,10 @@ class Parts:
     def mods(self) -> list[Block]:
         """mask_mod and score_mod, or their factories, and what makes a token tree's tables."""
         blocks = [TREE_INTERVALS.splitlines()] if self._uses("tree_intervals(") else []
-        return [*blocks, *(mod.definition for mod in self.inputs.mods)]
+        blocks += [mod.definition for mod in self.inputs.mods]
+        kernel = self.program.kernel
+        spec = kernel.block_mask if isinstance(kernel, Flex) else None
+        return [*blocks, ["BLOCK_MASKS = {}"]] if spec and spec.made == "cached" else blocks
 
     @property
     def cached_mods(self) -> list[Block]:
@@ -95,8 +99,7 @@ class Parts:
     @property
     def attention(self) -> list[Block]:
         blocks = attention(self.scene, self.plugin, self.inputs, self.names)
-        training = self.program.training
-        if training is not None and training.checkpoint == "selective":
+        if self.program.surround.checkpoint == "selective":
             blocks.insert(0, selective_policy(self.scene))
         return blocks
 
@@ -155,7 +158,7 @@ def assemble(blocks: list[Block], extra_imports: list[str]) -> str:
     lines: list[str] = imports(text, extra_imports)
     previous_is_function = False
     for block in filter(None, blocks):
-        is_function = block[0].startswith(("def ", "@"))
+        is_function = block[0].startswith(("def ", "class ", "@"))
         gap = 2 if is_function or previous_is_function else 1
         lines += [""] * (gap if lines else 0)
         for line in block:

@@ -59,7 +59,7 @@ def _softmax_attention(scene: Scene, meaning: Meaning, outputs: tuple[str, ...])
     if meaning.finish != "{out}":
         out = meaning.finish.format(out=f"({product})", heads=heads, length=length)
     elif (around := scene.program.surround).projections or around.epilogue != "none":
-        out = after(scene, f"({product})", stacked)
+        out = after(scene, f"({product})", plain=True, stacked=stacked)
     lines.append(f"return {', '.join([out, *(_EXTRA[name] for name in outputs[1:])])}")
     return scene.with_extents(lines)
 

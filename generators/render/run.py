@@ -60,7 +60,7 @@ class Run:
         return [f"with torch.{mode}():", *indented(lines)]
 
     def backward(self, training: Training, call: str, unpack: bool) -> list[str]:
-        if training.checkpoint == "reentrant":
+        if self.scene.program.surround.checkpoint == "reentrant":
             return self.into_leaves(training, call, unpack)
         outputs = ", ".join(self.outputs)
         lines = [*self.unpacking(), f"{outputs} = {call}"] if unpack else [f"{outputs} = {call}"]

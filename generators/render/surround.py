@@ -106,23 +106,29 @@ def before(scene: Scene, plain: bool, stacked: bool = False) -> list[str]:
         lines.append("q, k = rope(q, cos, sin), rope(k, cos, sin)")
     if p.surround.epilogue == "gated":
         lines.append("gate = torch.sigmoid(q)")
-    if p.surround.epilogue == "residual":
+    if p.surround.epilogue == "residual" and _changes_q(scene) and not plain:
         lines.append("residual = q")
     return lines
+
+
+def _changes_q(scene: Scene) -> bool:
+    """Whether the kernel gives the name q to something else."""
+    return scene.program.kernel.kind == "handwritten"
 
 
 EPILOGUES = {
     "none": "{out}",
     "scaled": "{out} * 0.5",
-    "residual": "{out} + residual",
+    "residual": "{out} + {q}",
     "gated": "{out} * gate",
 }
 
 
-def after(scene: Scene, out: str, stacked: bool = False) -> str:
+def after(scene: Scene, out: str, plain: bool, stacked: bool = False) -> str:
     """The result after its epilogue, projected back to `[B, Lq, E]`."""
     surround = scene.program.surround
-    out = EPILOGUES[surround.epilogue].format(out=out)
+    q = "residual" if _changes_q(scene) and not plain else "q"
+    out = EPILOGUES[surround.epilogue].format(out=out, q=q)
     if not surround.projections:
         return out
     if surround.epilogue != "none":

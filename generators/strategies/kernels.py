@@ -29,11 +29,13 @@ KERNEL_OPTIONS: tuple[dict[str, int | bool | str], ...] = (
 
 @dataclass(frozen=True)
 class Setting:
-    """What a kernel's choices depend on: the program's shape and mask, its compile back-end
-    ("none": eager), whether it trains, and whether torch may refuse it by design."""
+    """What a kernel's choices depend on: the program's shape and mask, whether it has a score
+    modification, its compile back-end ("none": eager), whether it trains, and whether torch may
+    refuse it by design."""
 
     shape: Shape
     mask: Mask | None
+    scored: bool
     backend: str
     training: bool
     refused: bool
@@ -99,13 +101,16 @@ class Kernels:
         self.adjusted = one_in(5) if has("flex.adjusted") else st.just(False)
         self.extra = st.sampled_from(EXTRAS)
         self.spare = weighted((8, 0), (1, 1), (1, 3)) if has("flex.spare_batch") else st.just(0)
-        self.inside = one_in(5) if has("flex.inside") else st.just(False)
+        made: Any = ((3, "inside"), (1, "cached")) if has("flex.inside") else ()
+        self.made = weighted((16, "outside"), *made)
         self.compiled = one_in(20) if has("flex.compiled_mask") else st.just(False)
         self.kernel_options = (
             weighted((60, {}), *((1, options) for options in KERNEL_OPTIONS))
             if has("flex.options")
             else st.just({})
         )
+        written = ("nested", "partial", "method", "callable") if has("flex.mods") else ()
+        self.mods = weighted((12, "function"), *((1, style) for style in written))
         self.lse = one_in(5) if has("flex.lse") else st.just(False)
 
     def flex(self, draw: Draw, at: Setting) -> Flex:
@@ -116,6 +121,7 @@ class Kernels:
             kernel_options=dict(draw(self.kernel_options)),
             return_lse=lse,
             enable_gqa=draw(self.gqa) or at.shape.q_heads != at.shape.kv_heads,
+            mods="function" if at.mask is None and not at.scored else draw(self.mods),
         )
 
     def _block_mask(self, draw: Draw, at: Setting, mask: Mask) -> BlockMaskSpec:
@@ -125,7 +131,7 @@ class Kernels:
             block_size=draw(self.block_size),
             batch=batch,
             heads="h" in axes or draw(self.wider),
-            made="inside" if draw(self.inside) else "outside",
+            made=draw(self.made),
             compiled=draw(self.compiled) and at.backend == "inductor",
             built_for_extra=draw(self.extra) if draw(self.adjusted) else (0, 0),
             spare_batch=draw(self.spare) if batch else 0,

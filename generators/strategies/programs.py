@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -75,6 +76,7 @@ class Programs:
         setting = Setting(
             shape=shape,
             mask=mask,
+            scored=score_mod is not None,
             backend=backend,
             training=training is not None,
             refused=refusal in ("backend", "lse"),
@@ -86,6 +88,9 @@ class Programs:
         alone = placed.pop("alone") or transform != "none"
         moved = isinstance(kernel, Handwritten) and kernel.out_layout != "bhld"
         surround = self.running.draw_surround(draw, shape, alone, moved)
+        if transform == "none" and not (training is not None and training.double):
+            chance = self.running.checkpointed[kind if training is None else "training"]
+            surround = replace(surround, checkpoint=draw(chance))
         packed = placed.pop("packed")
         names = self._values(draw, dtypes, packed, kernel, mask, training, transform, surround)
         q, k, v = (
@@ -139,7 +144,7 @@ class Programs:
             return None, "none"
         can_double = kind == "handwritten" and backend in ("none", "eager")
         training = self.running.training(draw, can_double)
-        if refusal == "double" and training.checkpoint == "none":
+        if refusal == "double":
             training = Training(wrt=training.wrt, grad_layout=training.grad_layout, double=True)
         return training, "none"
 

@@ -137,22 +137,20 @@ class Running:
         self.wrt = weighted((8, ("q", "k", "v")), *subsets)
         laid: Any = ((2, "transposed"), (2, "expanded")) if has("training.grad_layout") else ()
         self.grad_layout = weighted((4, "contiguous"), *laid)
-        kept: Any = ((2, "full"), (2, "selective")) if has("training.checkpoint") else ()
-        self.checkpoint = weighted((12, "none"), *kept)
-        self.reentrant = one_in(8)
+        kept: Any = ((7, "full"), (7, "selective"), (1, "reentrant"))
+        rate = {"training": 50, "flex": 90, "sdpa": 300, "handwritten": 300}
+        self.checkpointed = {
+            kind: weighted((none, "none"), *(kept if has("surround.checkpoint") else ()))
+            for kind, none in rate.items()
+        }
         self.double = one_in(6) if has("training.double") else st.just(False)
 
     def training(self, draw: Draw, can_double: bool) -> Training:
         """`can_double`: torch has second derivatives for the program, as far as is known."""
-        checkpoint = draw(self.checkpoint)
-        double = can_double and checkpoint == "none" and draw(self.double)
-        if checkpoint == "full" and draw(self.reentrant):
-            checkpoint = "reentrant"
         return Training(
             wrt=draw(self.wrt),
             grad_layout=draw(self.grad_layout),
-            checkpoint=checkpoint,
-            double=double,
+            double=can_double and draw(self.double),
         )
 
     def draw_surround(self, draw: Draw, shape: Shape, alone: bool, moved: bool) -> Surround:

@@ -20,9 +20,8 @@ def attention(q, k, v):
 
 
 def reference(q, k, v):
-    residual = q
     scores = 0.25 * (q @ k.mT)
-    return (torch.softmax(scores, dim=-1) @ v) + residual
+    return (torch.softmax(scores, dim=-1) @ v) + q
 
 
 def run(fn, args):

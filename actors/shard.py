@@ -10,19 +10,21 @@ from corpus.signature import signature
 from generators.codec import program_id
 from generators.outcome import Outcome
 from generators.program import Program
+from generators.swarm import UserFunction
 
 KEPT_PER_KEY = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """`size` programs, a pure function of `campaign_seed`, `index` and `profiles` ((name, weight)
-    pairs). Failures whose strong key is in `known_keys` are only counted."""
+    """`size` programs, a pure function of `campaign_seed`, `index`, `profiles` ((name, weight)
+    pairs) and `functions`. Failures whose strong key is in `known_keys` are only counted."""
 
     campaign_seed: int
     index: int
     size: int
     profiles: tuple[tuple[str, float], ...] = (("mixed", 1.0),)
+    functions: tuple[UserFunction, ...] = ()
     known_keys: frozenset[str] = frozenset()
 
 

@@ -62,7 +62,9 @@ class Executor:
         """Draws the programs of `shard`, runs each, and reports what is new."""
         began, harness = time.monotonic(), self._harness_cpu_s()
         tally = Tally(shard)
-        drawn = shard_programs(shard.campaign_seed, shard.index, shard.size, dict(shard.profiles))
+        drawn = shard_programs(
+            shard.campaign_seed, shard.index, shard.size, dict(shard.profiles), shard.functions
+        )
         for program in drawn:
             tally.add(program, self._run(program, self._config.deadlines, True))
         return tally.report(time.monotonic() - began, self._harness_cpu_s() - harness)

@@ -175,6 +175,7 @@ class Campaign:
             index=index,
             size=self._config.shard_size,
             profiles=tuple(sorted(self._config.profiles.items())),
+            functions=self._config.functions,
             known_keys=self._desk.settled_keys(),
         )
 
@@ -275,7 +276,7 @@ def check_same(config: CampaignConfig, store: Store, directory: Path) -> None:
     if there is None:
         return
     now = config.model_dump(mode="json")
-    for key in ("seed", "shard_size", "profiles"):
+    for key in ("seed", "shard_size", "profiles", "functions"):
         if key in there.config and there.config[key] != now[key]:
             raise CampaignError(
                 f"{directory}: {key}: the campaign there was begun with {there.config[key]}, "

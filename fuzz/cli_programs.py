@@ -38,8 +38,8 @@ def generate(
     from generators.shards import stream
     from generators.swarm import PROFILES
 
-    if profile not in PROFILES:
-        names = ", ".join(sorted(PROFILES))
+    if profile == "function" or profile not in PROFILES:
+        names = ", ".join(sorted(PROFILES.keys() - {"function"}))
         raise UserError(f"--profile: expected one of {names}, got {profile!r}")
     for position, program in enumerate(islice(stream(seed, profile=profile), count)):
         if as_json:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from generators.safe_yaml import ProgramError, load_yaml_safely, read_text
+from generators.swarm import PROFILES, UserFunction
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -72,6 +73,7 @@ class CampaignConfig(_Section):
     workers: Annotated[int, Field(ge=1, le=1024)] = 2
     shard_size: Annotated[int, Field(ge=1, le=10_000)] = 10
     profiles: dict[str, Weight] = Field(default={"mixed": 1.0}, min_length=1)
+    functions: tuple[UserFunction, ...] = ()
     targets: list[Literal["cpu"]] = Field(default=["cpu"], min_length=1, max_length=1)
     toolchain: Path | None = None
     preload: list[Path] = []
@@ -155,12 +157,12 @@ def _check_files(config: CampaignConfig, where: str) -> None:
 
 
 def _check_profiles(config: CampaignConfig, where: str) -> None:
-    from generators.swarm import PROFILES
-
     unknown = sorted(config.profiles.keys() - set(PROFILES))
     if unknown:
         names = ", ".join(sorted(PROFILES))
         raise ConfigError(f"{where}: profiles.{unknown[0]}: expected one of {names}.")
+    if config.profiles.get("function") and not config.functions:
+        raise ConfigError(f"{where}: functions: expected some for the profile function to call.")
 
 
 def _sentence(error: ValidationError) -> str:

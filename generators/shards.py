@@ -14,7 +14,7 @@ from generators.program import Program
 from generators.provider import collect
 from generators.seeds import derive
 from generators.strategies import programs
-from generators.swarm import Swarm, profile_for, swarm_for
+from generators.swarm import Swarm, UserFunction, profile_for, swarm_for
 
 SHARD_SIZE = 50
 
@@ -37,12 +37,16 @@ def stream(seed: int, swarm: Swarm | None = None, profile: str = "mixed") -> Ite
 
 
 def shard_programs(
-    campaign_seed: int, shard_index: int, size: int, profiles: Mapping[str, float]
+    campaign_seed: int,
+    shard_index: int,
+    size: int,
+    profiles: Mapping[str, float],
+    functions: tuple[UserFunction, ...] = (),
 ) -> list[Program]:
     """The `size` programs of one shard of a campaign: a pure function of the arguments, whichever
     worker asks. `profiles` are relative weights by name; see `generators.swarm.PROFILES`."""
     profile = profile_for(campaign_seed, shard_index, profiles)
-    swarm = swarm_for(campaign_seed, shard_index, profile)
+    swarm = swarm_for(campaign_seed, shard_index, profile, functions)
     return _shard(derive(campaign_seed, "shard", shard_index), size, swarm)
 
 

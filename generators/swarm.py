@@ -10,9 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import get_args
+from typing import Annotated, get_args
 
+from pydantic import Field
+
+from generators.indices import STRICT
+from generators.kernels.specs import Target
 from generators.masks import Mask
+from generators.program import FloatDtype
 from generators.scores import ScoreMod
 from generators.seeds import derive
 
@@ -44,6 +49,20 @@ GOLDEN_RATIO = (5**0.5 - 1) / 2
 FEATURES = (*KERNELS, *MASKS, *SCORES, *OTHERS)
 
 
+@dataclass(frozen=True, kw_only=True)
+class UserFunction:
+    """A user's own attention function and what a campaign may ask of it: `target` as in
+    `generators.kernels.specs.Function`, whether it is `causal`, which `dtypes` it takes, whether it
+    has gradients (`training`), and whether Lq may differ from Lkv (`cross`)."""
+
+    __pydantic_config__ = STRICT
+    target: Target
+    causal: bool = False
+    dtypes: Annotated[tuple[FloatDtype, ...], Field(min_length=1)] = ("float32",)
+    training: bool = False
+    cross: bool = False
+
+
 @dataclass(frozen=True)
 class Profile:
     """What a shard is about: relative weights of the kernels and of the compile back-ends ("none"
@@ -65,15 +84,20 @@ PROFILES: dict[str, Profile] = {
     "inductor-sdpa": Profile((("sdpa", 1),), (("inductor", 1),)),
     "inductor-handwritten": Profile((("handwritten", 1),), (("inductor", 1),)),
     "inductor-flex": Profile((("flex", 1),), (("inductor", 1),)),
+    "function": Profile(
+        (("function", 1),), (("none", 2), ("eager", 2), ("aot_eager", 3), ("inductor", 3))
+    ),
 }
 
 
 @dataclass(frozen=True)
 class Swarm:
-    """The features that may appear, in the order of `FEATURES`, and the name of a profile."""
+    """The features that may appear, in the order of `FEATURES`, the name of a profile, and the
+    user's functions, which the profile "function" needs."""
 
     profile: str = "mixed"
     features: tuple[str, ...] = FEATURES
+    functions: tuple[UserFunction, ...] = ()
 
     def __post_init__(self) -> None:
         if self.profile not in PROFILES:
@@ -81,6 +105,8 @@ class Swarm:
         for name in self.features:
             if name not in FEATURES:
                 raise ValueError(f"features: {name} is no feature")
+        if self.profile == "function" and not self.functions:
+            raise ValueError("functions: expected at least one for the profile function")
 
     def has(self, name: str) -> bool:
         return name in self.features
@@ -89,18 +115,20 @@ class Swarm:
 EVERYTHING = Swarm()
 
 
-def swarm_for(seed: int, index: int, profile: str = "mixed") -> Swarm:
+def swarm_for(
+    seed: int, index: int, profile: str = "mixed", functions: tuple[UserFunction, ...] = ()
+) -> Swarm:
     """The swarm of shard `index`, a pure function of its arguments: everything for one shard in
     eight, otherwise each feature with probability 1/2 (of the kernels, at least one that the
     profile has)."""
     random = Random(derive(seed, "swarm", index))
     if random.random() < 1 / 8:
-        return Swarm(profile)
+        return Swarm(profile, functions=functions)
     chosen = [name for name in FEATURES if random.random() < 1 / 2]
     wanted = [f"kernel.{kernel}" for kernel, _ in PROFILES[profile].kernels]
     if not any(name in chosen for name in wanted):
         chosen += wanted
-    return Swarm(profile, tuple(name for name in FEATURES if name in chosen))
+    return Swarm(profile, tuple(name for name in FEATURES if name in chosen), functions)
 
 
 def profile_for(seed: int, index: int, profiles: Mapping[str, float]) -> str:

@@ -240,6 +240,15 @@ def test_more_static_shapes_than_the_limit_are_the_programs_own_doing() -> None:
     assert compiled(text, dynamic=False, fullgraph=True).kind == "rejected"
 
 
+def test_giving_up_at_the_recompile_limit_is_found_though_it_is_silent() -> None:
+    body = "state['n'] += 1\n" + SDPA + " * state['n'] ** 0"
+    lengths = [(2, n, n) for n in range(5, 17)]
+    calls = {**CALLS, "calls": f"CALLS = {lengths}"}
+    told = compiled(source(body, extra="state = {'n': 0}", **calls))
+    assert told.kind == "recompile_limit"
+    assert told.failure["diffs"][0]["actual"] == "uncompiled"
+
+
 def test_flex_attention_that_silently_runs_uncompiled() -> None:
     switched_off = "torch.compiler.set_stance('force_eager')"
     told = compiled(source("return flex_attention(q, k, v)", extra=switched_off))

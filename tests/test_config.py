@@ -17,7 +17,7 @@ def written(tmp_path: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ["smoke.yaml", "overnight.yaml"])
+@pytest.mark.parametrize("name", ["smoke.yaml", "overnight.yaml", "own_kernel.yaml"])
 def test_the_shipped_configurations_are_valid(name: str) -> None:
     config = load_config(CONFIGS / name)
     assert config.workers == 2
@@ -52,6 +52,10 @@ REFUSED = [
     ("profiles: {mixed: -1}", "profiles.mixed: input should be greater than or equal to 0"),
     ("profiles: {quick: 1}", "profiles.quick: expected one of "),
     ("profiles: {}", "profiles: "),
+    ("profiles: {function: 1}", "functions: expected some for the profile function to call"),
+    ("functions: [{target: nowhere}]", "functions[0].target: string should match pattern"),
+    ("functions: [{target: 'a:b', dtypes: []}]", "functions[0].dtypes: "),
+    ("functions: [{target: 'a:b', causal: 3}]", "functions[0].causal: "),
     ("targets: [tpu]", "targets[0]: input should be 'cpu', got 'tpu'"),
     ("deadlines: {compile: 0}", "deadlines.compile: input should be greater than 0"),
     ("minimize: {pool_share: 1.5}", "minimize.pool_share: input should be less than or equal to 1"),

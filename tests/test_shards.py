@@ -12,10 +12,12 @@ import pytest
 from hypothesis import strategies as st
 
 import generators
+from generators.kernels.specs import Function
 from generators.program import Program
 from generators.provider import collect
 from generators.shards import SHARD_SIZE, generate, shard_programs
-from generators.swarm import FEATURES, PROFILES, Swarm, profile_for, swarm_for
+from generators.swarm import FEATURES, PROFILES, Swarm, UserFunction, profile_for, swarm_for
+from generators.validity import problems
 
 PACKAGE = Path(generators.__file__).parent
 PROFILE_WEIGHTS = {"eager": 2.0, "inductor-flex": 1.0, "mixed": 1.0}
@@ -140,13 +142,35 @@ def test_swarms_differ_and_can_always_make_a_program_of_their_profile() -> None:
     assert min(shares) > 0.25
 
 
+CAUSAL = UserFunction(target="mine:causal", causal=True, dtypes=("bfloat16",), training=True)
+CROSS = UserFunction(target="mine:cross", cross=True)
+
+
 @pytest.mark.parametrize("profile", sorted(PROFILES))
 def test_profiles_have_only_their_kernels_and_backends(profile: str) -> None:
     weights = PROFILES[profile]
-    programs = generate(11, 300, profile=profile)
+    programs = generate(11, 300, swarm=Swarm(profile, functions=(CAUSAL, CROSS)))
     backends = {program.compile.backend if program.compile else "none" for program in programs}
     assert backends == {name for name, _ in weights.backends}
     assert {program.kernel.kind for program in programs} == {name for name, _ in weights.kernels}
+
+
+def test_a_users_function_is_asked_for_what_it_says_that_it_does() -> None:
+    programs = generate(3, 300, swarm=Swarm("function", functions=(CAUSAL, CROSS)))
+    assert not any(problems(program) for program in programs)
+    for program in programs:
+        assert isinstance(program.kernel, Function)
+        causal = program.kernel.target == "mine:causal"
+        assert (program.mask is not None) == causal
+        assert program.q.dtype == ("bfloat16" if causal else "float32")
+        calls = [(program.shape.q_len, program.shape.kv_len)]
+        calls += [(call.q_len, call.kv_len) for call in program.calls]
+        assert not causal or all(q_len == kv_len for q_len, kv_len in calls)
+        assert causal or program.training is None
+    assert any(program.training for program in programs)
+    assert any(program.shape.q_len != program.shape.kv_len for program in programs)
+    with pytest.raises(ValueError, match="functions"):
+        Swarm("function")
 
 
 def test_collecting_from_few_values_still_gives_as_many() -> None:

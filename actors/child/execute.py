@@ -218,8 +218,8 @@ class Execution:
             return
         found = hygiene.too_many_compilations(log, calls, dynamic, call)
         self._fail_on("recompile_limit", "hygiene", found, layer, evidence)
-        kind = "recompile_limit" if hygiene.hit_recompile_limit() else "graph_break"
-        if kind == "graph_break":
+        kind = "recompile_limit" if log.gave_up else "graph_break"
+        if not log.gave_up:
             evidence["graph breaks"] = "\n\n".join(log.graph_breaks)
             self._refuse_breaks(log.graph_breaks)
             self._fail_on(kind, "hygiene", log.broken(call), layer, evidence)

@@ -31,6 +31,7 @@ class CompilerLog:
         self._source = str(source)
         self.warnings: list[str] = []
         self.graph_breaks: list[str] = []
+        self.gave_up = False
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -52,18 +53,18 @@ class CompilerLog:
                 self.warnings.extend(str(warning.message) for warning in caught)
 
     def watching(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function`, noting the reasons of the graph breaks while it runs: making its arguments
-        may compile something too."""
+        """`function`, noting why the graph breaks while it runs, and whether dynamo gives up at its
+        limit: making its arguments may compile something too."""
 
         def watched(*args: Any) -> Any:
-            counted = torch._dynamo.utils.counters["graph_break"]
-            before = Counter(counted)
+            counters = torch._dynamo.utils.counters
+            breaks, limits = counters["graph_break"], counters["unimplemented"]
+            before = breaks.copy(), limits.copy()
             try:
                 return function(*args)
             finally:
-                self.graph_breaks += [
-                    reason for reason in counted if counted[reason] > before[reason]
-                ]
+                self.graph_breaks += list(breaks - before[0])
+                self.gave_up |= any("recompile limit" in why for why in limits - before[1])
 
         return watched
 
@@ -80,9 +81,12 @@ class CompilerLog:
 
     def fallen_back(self, call: int) -> list[Data]:
         """That a compiled program ran uncompiled without a word."""
-        if not self.unfused:
-            return []
-        return [diff("flex_attention", "execution", "compiled", "unfused, uncompiled", call=call)]
+        if self.unfused:
+            what = "flex_attention", "execution", "compiled", "unfused, uncompiled"
+            return [diff(*what, call=call)]
+        if self.gave_up:
+            return [diff("attention", "execution", "compiled", "uncompiled", call=call)]
+        return []
 
     def compilations(self) -> list[Any]:
         """Dynamo's own record of each time it compiled the function under test, or what is left
@@ -120,13 +124,6 @@ def too_many_compilations(
         for frame, count in sorted(log.counted().items())
         if count > allowed
     ]
-
-
-def hit_recompile_limit() -> bool:
-    """Whether dynamo gave up on a function since its counters were cleared."""
-    return any(
-        "recompile limit" in reason for reason in torch._dynamo.utils.counters["unimplemented"]
-    )
 
 
 def limit_was_asked_for(calls: list[tuple[int, ...]], dynamic: bool | None) -> bool:

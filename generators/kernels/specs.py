@@ -11,6 +11,7 @@ from generators.indices import STRICT
 
 Scale = Annotated[float, Field(allow_inf_nan=False, ge=-1e4, le=1e4)]
 BlockEdge = Annotated[int, Field(ge=1, le=1024)]
+Target = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$", max_length=200)]
 Dim = Literal["b", "h", "q_idx", "kv_idx"]
 
 
@@ -117,7 +118,7 @@ class Function:
 
     __pydantic_config__ = STRICT
     kind: Literal["function"] = "function"
-    target: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$", max_length=200)]
+    target: Target
 
 
 Kernel = Annotated[Sdpa | Flex | Handwritten | Function, Field(discriminator="kind")]

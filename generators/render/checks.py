@@ -238,8 +238,14 @@ class _Writer:
 
     def compilations(self, diff: Diff) -> Check:
         run = self.just_run()
-        if diff.what == "execution":
+        if diff.what == "execution" and diff.output == "flex_attention":
             run.first = [UNFUSED]
+            return run
+        if diff.what == "execution":
+            run.last = [
+                'reasons = torch._dynamo.utils.counters["unimplemented"]',
+                'assert not any("recompile limit" in reason for reason in reasons)',
+            ]
             return run
         if diff.what == "graph":
             run.last = [

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from generators.kernels.specs import Flex, Handwritten, Kernel
+from generators.kernels.specs import Flex, Function, Handwritten, Kernel
 from generators.masks import Causal, Mask
 from generators.program import Input, Layout, Program, Shape, Surround, Training
 from generators.scores import ScoreMod
@@ -20,10 +20,11 @@ from generators.strategies.kernels import Kernels, Setting
 from generators.strategies.masks import Masks
 from generators.strategies.running import Running
 from generators.strategies.scores import Scores
-from generators.strategies.shapes import Shapes
-from generators.swarm import EVERYTHING, PROFILES, Swarm
+from generators.strategies.shapes import Shapes, affordable
+from generators.swarm import EVERYTHING, PROFILES, Swarm, UserFunction
 
 REFUSALS: dict[str, tuple[str, ...]] = {
+    "function": (),
     "sdpa": ("backend", "backend", "mixed", "double", "forward_ad"),
     "flex": ("training", "mixed", "double_precision", "lse", "transform"),
     "handwritten": ("mixed",),
@@ -43,6 +44,7 @@ class Programs:
         self.backend = weighted(*((weight, backend) for backend, weight in profile.backends))
         self.refusals = one_in(40) if swarm.has("refused") else st.just(False)
         self.refusal = {kernel: st.sampled_from(kinds) for kernel, kinds in REFUSALS.items()}
+        self.functions = st.sampled_from(swarm.functions) if swarm.functions else st.nothing()
         self.shapes = Shapes(swarm)
         self.inputs = Inputs(swarm)
         self.masks = Masks(swarm, Expressions(swarm))
@@ -66,6 +68,8 @@ class Programs:
     def draw(self, draw: Draw) -> Program:
         kind = draw(self.kernel)
         backend = draw(self.backend)
+        if kind == "function":
+            return self._calling(draw, backend, draw(self.functions))
         refusal = draw(self.refusal[kind]) if draw(self.refusals) else None
         shape = self.shapes.draw(draw)
         training, transform = self._derivatives(draw, kind, backend, refusal)
@@ -119,6 +123,39 @@ class Programs:
             transform=transform,
             grad_mode=draw(self.running.grad_mode) if forward else "default",
             autocast=autocast,
+            dirty_memory=draw(self.running.dirty),
+        )
+
+    def _calling(self, draw: Draw, backend: str, function: UserFunction) -> Program:
+        """A program that calls a user's own function, within what it says that it takes."""
+        shape = self.shapes.draw(draw)
+        shape = replace(shape, kv_heads=shape.q_heads, v_head_dim=None)
+        if not function.cross:
+            shape = replace(shape, q_len=shape.kv_len)
+        shape = affordable(shape)
+        training = None
+        if function.training and draw(self.running.trains):
+            training = self.running.training(draw, False)
+        dtype = draw(st.sampled_from(function.dtypes))
+        placed = self._placed(draw, shape, (dtype, dtype, dtype))
+        packed = placed["packed"]
+        compiled = self.running.compile(draw, backend)
+        static = compiled is not None and compiled.dynamic is False
+        q, k, v = (Input(dtype=dtype, layout=layout) for layout in placed["layouts"])
+        return Program(
+            kernel=Function(target=function.target),
+            shape=shape,
+            q=q,
+            k=k,
+            v=v,
+            packed=packed,
+            mask=Causal() if function.causal else None,
+            surround=self.running.draw_surround(draw, shape, placed["alone"], moved=False),
+            compile=compiled,
+            calls=self.running.further_calls(
+                draw, shape, packed == "qkv" or not function.cross, static
+            ),
+            training=training,
             dirty_memory=draw(self.running.dirty),
         )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import mean
@@ -67,11 +67,11 @@ class _Watch:
     bucket that was not `settled` before, and nothing is pending. `elapsed_s` is the time of the
     campaign's launches together; `again` is called before each further one."""
 
-    def __init__(self, workers: int, early: bool) -> None:
+    def __init__(self, workers: int, early: bool, settled: Iterable[str]) -> None:
         self.first: dict[str, float] = {}
         self.elapsed_s = 0.0
         self._before_s = 0.0
-        self._settled: set[str] = set()
+        self._settled = set(settled)
         self._workers = workers
         self._early = early
 
@@ -111,9 +111,10 @@ def planted(
     """
     files = _files(faults)
     base = load_config(config, minutes=cpu_minutes / workers, workers=workers, seed=seed)
-    verdicts = []
+    verdicts: list[Verdict] = []
     for file in files:
-        verdicts.append(_against(file, base, directory / file.stem, early))
+        torchs_own = {bucket for verdict in verdicts for bucket in verdict.torch}
+        verdicts.append(_against(file, base, directory / file.stem, early, torchs_own))
         if not as_json:
             console().print(_line(verdicts[-1]))
     if as_json:
@@ -133,10 +134,13 @@ def _files(names: Sequence[str] | None) -> list[Path]:
     return [there[name] for name in names or there]
 
 
-def _against(fault: Path, base: CampaignConfig, directory: Path, early: bool) -> Verdict:
+def _against(
+    fault: Path, base: CampaignConfig, directory: Path, early: bool, torchs_own: set[str]
+) -> Verdict:
+    """Campaigns against one fault. Buckets that were `torchs_own` before do not end one early."""
     about = ast.get_docstring(ast.parse(fault.read_text())) or ""
     verdict = Verdict(fault.stem, about)
-    watch = _Watch(base.workers, early)
+    watch = _Watch(base.workers, early, torchs_own)
     corpus = [CASES] if CASES.is_dir() else []  # torch's own known failures cost nothing
     while not verdict.buckets and (left := base.minutes - watch.elapsed_s / 60) > 0.2:
         watch.again()

@@ -64,6 +64,7 @@ def _features(p: Program) -> Iterator[str]:
     if p.compile is not None:
         yield from _BACKENDS[p.compile.backend]
         yield from _choices(p.compile, "compile", but=("backend",))
+    yield from _mesh(p)
     yield from _calls(p)
     if p.training is not None:
         yield from _training(p.training)
@@ -161,6 +162,31 @@ def _input(tensor: Input, name: str) -> Iterator[str]:
     for each in parts(Layout):
         if getattr(tensor.layout, each.name) != each.default:
             yield f"layout.{name}.{each.name}"
+
+
+def _mesh(p: Program) -> Iterator[str]:
+    if p.mesh is None:
+        return
+    yield "mesh"
+    if p.mesh.world_size > 1:
+        yield "mesh.world_size"
+    placed = [(name, getattr(p.mesh, name)) for name in ("q", "k", "v")]
+    yield from (f"mesh.{name}.{where}" for name, where in placed if where != "replicate")
+    if any(extent % p.mesh.world_size for extent in _sharded(p)):
+        yield "mesh.uneven"
+    if p.mesh.plain_mask:
+        yield "mesh.plain_mask"
+
+
+def _sharded(p: Program) -> Iterator[int]:
+    """The extents that a mesh cuts."""
+    shape = p.shape
+    of = {"batch": (shape.batch,) * 3, "heads": (shape.q_heads, shape.kv_heads, shape.kv_heads)}
+    of["length"] = (shape.q_len, shape.kv_len, shape.kv_len)
+    of["head_dim"] = (shape.head_dim, shape.head_dim, shape.v_head_dim or shape.head_dim)
+    for place, name in enumerate(("q", "k", "v")):
+        if (where := getattr(p.mesh, name)) != "replicate":
+            yield of[where][place]
 
 
 def _calls(p: Program) -> Iterator[str]:

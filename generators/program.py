@@ -23,6 +23,7 @@ Length = Annotated[int, Field(ge=0, le=4096)]
 HeadDim = Annotated[int, Field(ge=1, le=1024)]
 FloatDtype = Literal["float32", "bfloat16", "float16", "float64"]
 TensorName = Literal["q", "k", "v"]
+Placement = Literal["replicate", "batch", "heads", "length", "head_dim"]
 Small = Annotated[int, Field(ge=0, le=64)]
 
 
@@ -136,6 +137,21 @@ class Training:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Mesh:
+    """q, k and v are DTensors over a mesh of `world_size` ranks in one dimension: replicated, or
+    sharded by batch, heads, length (Lq or Lkv) or head_dim. One rank is a real process of gloo;
+    more are simulated in this process by torch's LocalTensorMode, with real numbers, eager and
+    forward only. `plain_mask`: the program leaves its mask a plain tensor, which torch refuses."""
+
+    __pydantic_config__ = STRICT
+    world_size: Annotated[int, Field(ge=1, le=64)] = 1
+    q: Placement = "replicate"
+    k: Placement = "replicate"
+    v: Placement = "replicate"
+    plain_mask: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Program:
     """One attention program; see the module's docstring.
 
@@ -157,6 +173,7 @@ class Program:
     mask: Mask | None = None
     score_mod: ScoreMod | None = None
     surround: Surround = field(default_factory=Surround)
+    mesh: Mesh | None = None
     compile: Compile | None = None
     calls: Annotated[tuple[Call, ...], Field(max_length=12)] = ()
     training: Training | None = None
@@ -167,6 +184,6 @@ class Program:
 
 
 __all__ = [
-    "Call", "Compile", "Handwritten", "Input", "Kernel", "Layout", "Program", "Sdpa", "Shape",
-    "Surround", "Training",
+    "Call", "Compile", "Handwritten", "Input", "Kernel", "Layout", "Mesh", "Program", "Sdpa",
+    "Shape", "Surround", "Training",
 ]  # fmt: skip

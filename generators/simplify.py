@@ -55,13 +55,15 @@ def resets(p: Program) -> Iterator[Program]:
     yield replace(core, training=p.training)
     yield replace(core, kernel=p.kernel, mask=p.mask, score_mod=p.score_mod)
     yield replace(
-        p, seed=0, q=Input(), k=Input(), v=Input(), packed="none", surround=Surround(), calls=(),
+        p, seed=0, q=Input(), k=Input(), v=Input(), packed="none", surround=Surround(), mesh=None,
+        calls=(),
         training=None, transform="none", grad_mode="default", autocast=None, dirty_memory=False,
     )  # fmt: skip
     yield replace(p, calls=())
     yield replace(p, training=None)
     yield replace(p, transform="none")
     yield replace(p, surround=Surround())
+    yield replace(p, mesh=None)
     yield from _compile(p)
     yield replace(p, mask=None)
     yield replace(p, score_mod=None)

@@ -39,7 +39,7 @@ OTHERS = (
     "surround.checkpoint", "compile.dynamic", "compile.mode", "compile.options", "compile.breaks",
     "calls.same", "calls.other", "calls.many", "training", "training.subset",
     "training.grad_layout", "training.double", "transform", "grad_mode", "autocast",
-    "dirty_memory", "refused",
+    "dirty_memory", "mesh", "refused",
 )  # fmt: skip
 """`refused` are programs that torch refuses by design, a percent or so: the refusals are kept an
 eye on too."""

@@ -159,6 +159,25 @@ def _epilogue(p: Program) -> Iterator[Problem]:
         yield Problem("surround.epilogue", "expected none, or an out_layout of bhld")
 
 
+def _mesh(p: Program) -> Iterator[Problem]:
+    mesh = p.mesh
+    if mesh is None:
+        return
+    baddbmm = isinstance(p.kernel, Handwritten) and p.kernel.product == "baddbmm"
+    if not isinstance(p.kernel, Sdpa | Handwritten) or baddbmm:
+        yield Problem("mesh", "expected none, or SDPA or attention by hand (but for baddbmm)")
+    for key, wrong in (
+        ("surround.projections", p.surround.projections),
+        ("surround.checkpoint", p.surround.checkpoint != "none"),
+        ("transform", p.transform != "none"),
+        ("autocast", p.autocast is not None),
+    ):
+        if wrong:
+            yield Problem(key, "expected none with a mesh")
+    if mesh.world_size > 1 and (p.compile is not None or p.training is not None):
+        yield Problem("mesh.world_size", "expected 1: simulated ranks run forward and eager")
+
+
 def _score_mod(p: Program) -> Iterator[Problem]:
     if p.score_mod is not None and not isinstance(p.kernel, Flex):
         yield Problem(
@@ -339,6 +358,6 @@ def _operator(key: str, node: object) -> Iterator[Problem]:
 
 
 RULES: tuple[Rule, ...] = (
-    _heads, _layouts, _packed, _nan_values, _surround, _score_mod, _sdpa, _flex, _handwritten,
-    _function, _compile, _gradients, _expressions,
+    _heads, _layouts, _packed, _nan_values, _surround, _mesh, _score_mod, _sdpa, _flex,
+    _handwritten, _function, _compile, _gradients, _expressions,
 )  # fmt: skip

@@ -16,6 +16,7 @@ from generators.program import (
     Compile,
     Input,
     Layout,
+    Mesh,
     Program,
     Shape,
     Surround,
@@ -70,6 +71,9 @@ def test_the_default_program_has_none() -> None:
          {"packed.qkv", "autocast.bfloat16", "dirty_memory", "transform.vmap"}),
         ({"surround": Surround(rope=True)}, {"surround.rope"}),
         ({"surround": Surround(epilogue="scaled")}, {"surround.epilogue"}),
+        ({"mesh": Mesh(plain_mask=True)}, {"mesh", "mesh.plain_mask"}),
+        ({"mesh": Mesh(world_size=3, q="length")},
+         {"mesh", "mesh.world_size", "mesh.q.length", "mesh.uneven"}),
         (
             {"surround": Surround(epilogue="gated")},
             {"surround.epilogue", "surround.epilogue.gated"},

@@ -19,6 +19,7 @@ from generators.program import (
     Compile,
     Input,
     Layout,
+    Mesh,
     Program,
     Shape,
     Surround,
@@ -128,6 +129,14 @@ PROGRAMS = {
     ),
     "flex-nested": Program(
         kernel=Flex(block_mask=BlockMaskSpec(), mods="nested"), mask=masks.Causal(),
+    ),
+    "mesh-sharded": Program(
+        mesh=Mesh(world_size=4, q="length", k="heads", v="heads"), mask=masks.Documents(),
+        shape=Shape(q_heads=4, kv_heads=4), kernel=Handwritten(masking="add"),
+    ),
+    "mesh-of-one-compiled": Program(
+        mesh=Mesh(q="heads", k="heads", v="heads"), mask=masks.Causal(), compile=Compile(),
+        kernel=Sdpa(backend="math", mask_form="is_causal"), training=Training(),
     ),
     "module-jvp": Program(
         surround=Surround(rope=True, qk_norm=True), transform="jvp", kernel=Sdpa(backend="math")

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
 from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 
 from generators import masks, scores
 from generators.indices import Index, IntBinary, IntConst, IntLookup, Table
 from generators.kernels.specs import BlockMaskSpec, Flex, Handwritten, Sdpa
 from generators.masks import Mask
-from generators.program import Call, Input, Layout, Program, Shape, Surround, Training
+from generators.program import Call, Input, Layout, Mesh, Program, Shape, Surround, Training
 from generators.render import source
 from generators.scores import Score, ScoreMod
 from generators.validity import problems
@@ -26,6 +27,14 @@ B, H, LQ, LKV = 2, 4, 9, 12
 SHAPE = Shape(batch=B, q_heads=H, kv_heads=2, q_len=LQ, kv_len=LKV, head_dim=8)
 Q, KV, HEAD, BATCH = (Index(axis=axis) for axis in ("q_idx", "kv_idx", "h", "b"))
 FLEX = Flex(block_mask=BlockMaskSpec(batch=True, heads=True), enable_gqa=True)
+
+
+@pytest.fixture(autouse=True)
+def no_process_group() -> Iterator[None]:
+    """A program with a mesh begins a process group, which is its process's only one."""
+    yield
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def load(program: Program) -> ModuleType:
@@ -305,6 +314,20 @@ VARIANTS: dict[str, Program] = {
     "residual-jvp": plain(transform="jvp", surround=Surround(epilogue="residual")),
     "scaled-lse": replace(
         MASKED, kernel=replace(FLEX, return_lse=True), surround=Surround(epilogue="scaled")
+    ),
+    "mesh-of-one": plain(mesh=Mesh(q="heads", k="heads", v="batch"), training=TRAINED),
+    "mesh-by-length": plain(mesh=Mesh(world_size=4, q="length")),
+    "mesh-uneven": replace(
+        by_hand(masking="where"), mesh=Mesh(world_size=3, q="length", k="length", v="length")
+    ),
+    "mesh-partial": replace(by_hand(), mesh=Mesh(world_size=2, q="head_dim", k="head_dim")),
+    "mesh-replicated": replace(sdpa(backend="math"), mesh=Mesh(world_size=2)),
+    "mesh-rope": plain(
+        mesh=Mesh(world_size=2, q="batch", k="batch", v="batch"),
+        surround=Surround(rope=True, epilogue="gated"),
+    ),
+    "mesh-calls": plain(
+        mesh=Mesh(world_size=2, q="length"), calls=(Call(batch=1, q_len=4, kv_len=2),)
     ),
     "no-grad": plain(grad_mode="no_grad"),
     "inference": plain(grad_mode="inference_mode"),

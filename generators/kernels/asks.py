@@ -109,6 +109,14 @@ def kernel_options(program: Program) -> bool:
     return isinstance(program.kernel, Flex) and bool(program.kernel.kernel_options)
 
 
+def distributed(program: Program) -> bool:
+    return program.mesh is not None
+
+
+def leaves_its_mask_plain(program: Program) -> bool:
+    return program.mesh is not None and program.mesh.plain_mask and program.mask is not None
+
+
 def learnable_tables(program: Program) -> bool:
     nodes = walk(program.score_mod) if program.score_mod is not None else ()
     return any(getattr(node, "requires_grad", False) for node in nodes)

@@ -244,6 +244,27 @@ _AUTOGRAD_ROWS: tuple[Refusal, ...] = (
     ),
 )
 
+_MESH_ROWS: tuple[Refusal, ...] = (
+    Refusal(
+        pattern=r"Operator \S+ does not have a sharding strategy registered",
+        why="DTensor has no rule for this operator",
+        kernels=ANY,
+        needs=asks.distributed,
+    ),
+    Refusal(
+        pattern=r"Cannot (?:un)?flatten unevenly sharded tensor",
+        why="DTensor flattens even shards only",
+        kernels=ANY,
+        needs=asks.distributed,
+    ),
+    Refusal(
+        pattern=r"got mixed torch\.Tensor and DTensor, need to convert all torch\.Tensor",
+        why="the program itself leaves its mask a plain tensor",
+        kernels=ANY,
+        needs=asks.leaves_its_mask_plain,
+    ),
+)
+
 _COMPILE_ROWS: tuple[Refusal, ...] = (
     Refusal(
         pattern=r"compiled with non-empty donated buffers which requires create_graph=False",
@@ -347,6 +368,7 @@ REFUSALS: tuple[Refusal, ...] = (
     *_FLEX_ROWS,
     *_HANDWRITTEN_ROWS,
     *_AUTOGRAD_ROWS,
+    *_MESH_ROWS,
     *_COMPILE_ROWS,
     *(Refusal(pattern=pattern, why=why, kernels=OWN) for pattern, why in _FUNCTION_ONLY),
 )

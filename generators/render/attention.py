@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from generators.kernels.base import Body, Inputs, KernelPlugin
+from generators.render.mesh import distributed, gathered, simulated
 from generators.render.scene import Scene, indented
 from generators.render.surround import after, before
 
@@ -15,7 +16,7 @@ def attention(
     """The functions that make up `attention(*names)`: itself, or `attend` and a wrapper."""
     p = scene.program
     checkpoint = p.surround.checkpoint
-    lines = _whole_body(scene, plugin.call(scene, inputs))
+    lines = _whole_body(scene, plugin.call(scene, inputs), names)
     if p.transform == "none" and checkpoint == "none":
         return [_function("attention", names, lines)]
     inner = _function("attend", names, lines)
@@ -28,12 +29,18 @@ def _function(name: str, names: list[str], lines: list[str]) -> Function:
     return [f"def {name}({', '.join(names)}):", *indented(lines)]
 
 
-def _whole_body(scene: Scene, body: Body) -> list[str]:
-    """Surroundings, the kernel and the way back, within their context managers."""
+def _whole_body(scene: Scene, body: Body, names: list[str]) -> list[str]:
+    """Surroundings, the kernel and the way back, within their context managers; `names` are the
+    arguments."""
     p = scene.program
     results = [after(scene, body.result[0], plain=False), *body.result[1:]]
-    lines = [*before(scene, plain=False), *body.statements, f"return {', '.join(results)}"]
-    contexts = list(body.contexts)
+    spread = distributed(scene, names)
+    if spread:
+        body.statements.append(f"out = {results[0]}")
+        results[0] = gathered(p.mesh, "out")
+    returned = f"return {', '.join(results)}"
+    lines = [*spread, *before(scene, plain=False), *body.statements, returned]
+    contexts = [*simulated(p.mesh), *body.contexts]
     if p.autocast:
         contexts.insert(0, f'torch.autocast("cpu", dtype=torch.{p.autocast})')
     lines = scene.with_extents(lines)

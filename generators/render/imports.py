@@ -9,10 +9,15 @@ from generators.render.fold import WIDTH
 MODULES = {
     "ctypes": "import ctypes", "functools": "import functools", "random": "import random",
     "warnings": "import warnings",
-    "torch": "import torch", "F": "import torch.nn.functional as F",
+    "torch": "import torch", "dist": "import torch.distributed as dist",
+    "F": "import torch.nn.functional as F",
 }  # fmt: skip
 STANDARD = ("ctypes", "functools", "random", "warnings")
 FROM = {
+    "torch.distributed._local_tensor": ("LocalTensorMode",),
+    "torch.distributed.device_mesh": ("init_device_mesh",),
+    "torch.distributed.tensor": ("DTensor", "Replicate", "Shard"),
+    "torch.testing._internal.distributed.fake_pg": ("FakeStore",),
     "torch.nn.attention": ("SDPBackend", "sdpa_kernel"),
     "torch.nn.attention.flex_attention": (
         "AuxRequest", "create_block_mask", "create_mask", "flex_attention",

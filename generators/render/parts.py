@@ -12,6 +12,7 @@ from generators.render.attention import attention, selective_policy
 from generators.render.fold import fold
 from generators.render.imports import imports
 from generators.render.masks import TREE_INTERVALS
+from generators.render.mesh import set_up
 from generators.render.reference import reference
 from generators.render.run import Run
 from generators.render.scene import Scene, indented
@@ -101,7 +102,8 @@ class Parts:
         blocks = attention(self.scene, self.plugin, self.inputs, self.names)
         if self.program.surround.checkpoint == "selective":
             blocks.insert(0, selective_policy(self.scene))
-        return blocks
+        mesh = set_up(self.program.mesh)
+        return [mesh, *blocks] if mesh else blocks
 
     @property
     def reference(self) -> list[Block]:

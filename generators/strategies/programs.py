@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from generators.kernels.specs import Flex, Function, Handwritten, Kernel
+from generators.kernels.specs import Flex, Function, Handwritten, Kernel, Sdpa
 from generators.masks import Causal, Mask
 from generators.program import Input, Layout, Program, Shape, Surround, Training
 from generators.scores import ScoreMod
@@ -25,9 +25,9 @@ from generators.swarm import EVERYTHING, PROFILES, Swarm, UserFunction
 
 REFUSALS: dict[str, tuple[str, ...]] = {
     "function": (),
-    "sdpa": ("backend", "backend", "mixed", "double", "forward_ad"),
+    "sdpa": ("backend", "backend", "mixed", "double", "forward_ad", "plain_mask"),
     "flex": ("training", "mixed", "double_precision", "lse", "transform"),
-    "handwritten": ("mixed",),
+    "handwritten": ("mixed", "plain_mask"),
 }
 """What torch refuses by design, by kernel; generated for a percent of the programs."""
 
@@ -57,6 +57,7 @@ class Programs:
             "flex": weighted((1, "none"), *causal, (4, "tree")),
             "handwritten": weighted((4, "none"), *causal, (3, "tree")),
         }
+        self.plain_operations = weighted((3, True), (1, False))
         self.has_score = weighted((4, False), (5, True))
         self.nan_at_masked = one_in(12) if swarm.has("input.values") else st.just(False)
         self.transform = {
@@ -97,6 +98,13 @@ class Programs:
             surround = replace(surround, checkpoint=draw(chance))
         packed = placed.pop("packed")
         names = self._values(draw, dtypes, packed, kernel, mask, training, transform, surround)
+        mesh = None
+        if autocast is None and transform == "none" and _may_be_distributed(kernel, surround):
+            plain_mask = refusal == "plain_mask"
+            if plain_mask or draw(self.running.has_mesh):
+                alone = backend != "none" or training is not None
+                mesh = replace(self.running.mesh(draw, alone), plain_mask=plain_mask)
+                kernel = self._with_rules(draw, kernel)
         q, k, v = (
             Input(dtype=dtype, layout=layout, values=name)
             for dtype, layout, name in zip(dtypes, placed["layouts"], names, strict=True)
@@ -117,6 +125,7 @@ class Programs:
             mask=mask,
             score_mod=score_mod,
             surround=surround,
+            mesh=mesh,
             compile=compiled,
             calls=calls,
             training=training,
@@ -125,6 +134,12 @@ class Programs:
             autocast=autocast,
             dirty_memory=draw(self.running.dirty),
         )
+
+    def _with_rules(self, draw: Draw, kernel: Kernel) -> Kernel:
+        """SDPA mostly as plain operations: DTensor has no rule for a CPU's fused kernel."""
+        if isinstance(kernel, Sdpa) and draw(self.plain_operations):
+            return replace(kernel, backend="math")
+        return kernel
 
     def _calling(self, draw: Draw, backend: str, function: UserFunction) -> Program:
         """A program that calls a user's own function, within what it says that it takes."""
@@ -241,6 +256,12 @@ class Programs:
         if mask is not None and selects and forward and draw(self.nan_at_masked):
             k = "nan_at_masked"
         return q, k, v
+
+
+def _may_be_distributed(kernel: Kernel, surround: Surround) -> bool:
+    plain = not surround.projections and surround.checkpoint == "none"
+    by_hand = isinstance(kernel, Handwritten) and kernel.product != "baddbmm"
+    return plain and (by_hand or isinstance(kernel, Sdpa))
 
 
 @st.composite

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from itertools import product
+from typing import Any, get_args
 
 from hypothesis import strategies as st
 
-from generators.program import Call, Compile, Shape, Surround, Training
+from generators.program import Call, Compile, Mesh, Placement, Shape, Surround, Training
 from generators.strategies.draws import Draw, one_in, weighted
 from generators.strategies.shapes import Shapes, affordable
 from generators.swarm import Swarm
@@ -71,6 +72,9 @@ class Running:
         self.grad_mode = weighted(
             (10, "default"), *(((1, "no_grad"), (1, "inference_mode")) if has("grad_mode") else ())
         )
+        self.has_mesh = one_in(8) if has("mesh") else st.just(False)
+        self.world_size = weighted((2, 1), (4, 2), (2, 3), (3, 4), (1, 5), (2, 8), (1, 16), (1, 32))
+        self.placements = st.sampled_from(_placements())
         self.dirty = one_in(5) if has("dirty_memory") else st.just(False)
 
     def compile(self, draw: Draw, backend: Any) -> Compile | None:
@@ -128,6 +132,11 @@ class Running:
             calls.append(Call(batch=shape.batch, q_len=q_len, kv_len=kv_len, fresh_mods=fresh))
         return tuple(calls)
 
+    def mesh(self, draw: Draw, alone: bool) -> Mesh:
+        """`alone`: one rank, as compiled and trained programs need."""
+        q, k, v = draw(self.placements)
+        return Mesh(world_size=1 if alone else draw(self.world_size), q=q, k=k, v=v)
+
     def _training_choices(self) -> None:
         has = self.has
         self.trains = weighted((1, False), *(((2, True),) if has("training") else ()))
@@ -171,3 +180,13 @@ class Running:
             return Surround(projections=True, rope=rope, qk_norm=norm)
         norm = self.has("surround.qk_norm") and form != "none" and draw(self.flag)
         return Surround(rope=form == "rope" and even, qk_norm=form == "qk_norm" or norm)
+
+
+def _placements() -> list[tuple[Placement, Placement, Placement]]:
+    """How q, k and v are spread: alike but not by head_dim, q's length alone (context parallel
+    with gathered keys), or in any way."""
+    ways: tuple[Placement, ...] = get_args(Placement)
+    every = list(product(ways, ways, ways))
+    alike = [(way, way, way) for way in ways[:-1]] * 20
+    queries = [(ways[3], ways[0], ways[0])] * 30
+    return [*alike, *queries, *every]

@@ -1,0 +1,56 @@
+"""q, k and v as DTensors: the mesh, how they are spread over it, and the result put together."""
+
+from __future__ import annotations
+
+from generators.program import Mesh
+from generators.render.scene import Scene
+
+DIMS = {"batch": 0, "heads": 1, "length": 2, "head_dim": 3}
+
+
+def set_up(mesh: Mesh | None) -> list[str]:
+    """Statements for the process group and `MESH`: one process of gloo, or a group of as many ranks
+    as are asked for, of which this process simulates every one."""
+    if mesh is None:
+        return []
+    group = f'"fake", rank=0, world_size={mesh.world_size}, store=FakeStore()'
+    if mesh.world_size == 1:
+        group = '"gloo", rank=0, world_size=1, store=dist.HashStore()'
+    return [
+        f"dist.init_process_group({group})",
+        f'MESH = init_device_mesh("cpu", ({mesh.world_size},))',
+    ]
+
+
+def distributed(scene: Scene, names: list[str]) -> list[str]:
+    """Statements that make DTensors of the arguments `names`: q, k and v as the mesh says, the
+    others replicated; a mask that the program leaves plain stays so."""
+    mesh = scene.program.mesh
+    if mesh is None:
+        return []
+    lines = [f"{name} = {_placed(name, getattr(mesh, name))}" for name in ("q", "k", "v")]
+    for name in names:
+        plain = mesh.plain_mask and name in ("mask", "attn_mask")
+        if name not in ("q", "k", "v") and not plain:
+            lines.append(f"{name} = {_placed(name, 'replicate')}")
+    return lines
+
+
+def _placed(name: str, placement: str) -> str:
+    text = f"DTensor.from_local({name}, MESH, [Replicate()])"
+    if placement == "replicate":
+        return text
+    return f"{text}.redistribute(MESH, [Shard({DIMS[placement]})])"
+
+
+def simulated(mesh: Mesh | None) -> list[str]:
+    """The context manager in which each operation is done for every rank of a simulated group."""
+    return [f"LocalTensorMode({mesh.world_size})"] if mesh and mesh.world_size > 1 else []
+
+
+def gathered(mesh: Mesh | None, out: str) -> str:
+    """The whole result as a plain tensor, which all simulated ranks must agree on."""
+    if mesh is None:
+        return out
+    spread = {mesh.q, mesh.k, mesh.v} != {"replicate"}
+    return f"{out}.full_tensor()" + (".reconcile()" if spread and mesh.world_size > 1 else "")

@@ -1,0 +1,152 @@
+"""The incidents this project exists for: does a campaign find each by itself, and how soon?
+
+    PYTHONPATH=. python benchmarks/seeds.py [--seeds 5] [--cpu-minutes 15] [--dir DIR] [NAME …]
+
+Each incident gets campaigns from one general configuration (benchmarks/seeds/campaign.yaml) with
+different seeds. An incident that today's torch no longer has, or has on other hardware, is kept
+alive by a preload file beside the configuration, which says what it does; a kernel of its own is
+called by `function` programs. A campaign ends when a bucket of the right kind, whose title is the
+incident's, is minimized; printed are the CPU seconds of the workers until then, programs run, the
+buckets of that kind and title (1 is right), and lines of the script.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from corpus.store import Store
+from fuzz.campaign import launch
+from fuzz.config import CampaignConfig, load_config
+from fuzz.live import BucketView, Snapshot
+from generators.swarm import UserFunction
+
+HERE = Path(__file__).resolve().parent / "seeds"
+
+
+@dataclass(frozen=True)
+class Incident:
+    """`kind` and a pattern of the bucket's title say what is to be found; `preload` is a file in
+    benchmarks/seeds, None for torch as it is; `function` the kernel that it defines."""
+
+    name: str
+    kind: str
+    title: str
+    preload: str | None = None
+    function: UserFunction | None = None
+
+    def is_in(self, bucket: BucketView) -> bool:
+        return bucket.kind == self.kind and bool(re.search(self.title, bucket.title))
+
+
+def kernel(target: str) -> UserFunction:
+    return UserFunction(target=target, dtypes=("float32", "bfloat16"), cross=True)
+
+
+INCIDENTS = (
+    Incident("1-flex-compile", "compile_error", "FakeIdVariable"),
+    Incident("1-flex-compile-2.7", "compile_error", "call_id", "id_of_nested_function"),
+    Incident("1-flex-graph-break-2.7", "graph_break", "call_id", "id_of_nested_function"),
+    Incident(
+        "2-opaque-builtin", "graph_break", "Unsupported method call", "opaque_builtin",
+        kernel("opaque_kernel:attention"),
+    ),
+    Incident(
+        "2-fake-strides", "metadata_mismatch", "expected size", "fake_with_other_strides",
+        kernel("custom_kernel:attention"),
+    ),
+    Incident(
+        "2-recompile-limit", "recompile_limit", "", "compiled_for_each_length",
+        kernel("counting_kernel:attention"),
+    ),
+    Incident("3-no-valid-choices", "no_valid_choices", "", "no_valid_choices"),
+    Incident("4-type-mixing", "type_mixing", "mixed torch.Tensor and DTensor"),
+)  # fmt: skip
+
+
+class Found(Exception):
+    """The incident's bucket is done."""
+
+
+@dataclass
+class Watch:
+    incident: Incident
+    elapsed_s: float = 0.0
+    found: bool = False
+
+    def __call__(self, snapshot: Snapshot) -> None:
+        self.elapsed_s = snapshot.elapsed_s
+        done = [bucket for bucket in snapshot.buckets if bucket.state in ("done", "variants")]
+        if any(self.incident.is_in(bucket) for bucket in done):
+            self.found = True
+            raise Found
+
+
+def campaign(incident: Incident, base: CampaignConfig, directory: Path) -> tuple[str, ...]:
+    """One campaign; the cells of its row."""
+    changes: dict[str, object] = {}
+    if incident.preload is not None:
+        changes["preload"] = [HERE / f"{incident.preload}.py"]
+    if incident.function is not None:
+        changes["functions"] = (incident.function,)
+        changes["profiles"] = dict(base.profiles) | {"function": 4.0}
+    watch = Watch(incident)
+    try:
+        if launch(base.model_copy(update=changes), directory, watch).ended == "interrupted":
+            raise KeyboardInterrupt
+    except Found:
+        pass
+    lines = [
+        len(script.read_text().splitlines())
+        for script in directory.glob(f"corpus/*{incident.kind.replace('_', '-')}*/*/repro.py")
+    ]
+    with Store(directory, create=False) as store:
+        executed = store.totals().executed
+        alike = [
+            b
+            for b in store.buckets()
+            if b.kind == incident.kind and re.search(incident.title, b.title)
+        ]
+    return (
+        incident.name,
+        str(base.seed),
+        f"{watch.elapsed_s * base.workers:.0f}" if watch.found else "not found",
+        str(executed),
+        str(len(alike)),
+        str(min(lines, default=0) or "-"),
+    )
+
+
+def main(
+    names: Annotated[list[str] | None, typer.Argument(help="Default: every incident.")] = None,
+    seeds: Annotated[int, typer.Option(help="Campaigns per incident.")] = 5,
+    cpu_minutes: Annotated[float, typer.Option(help="CPU-minutes of workers per campaign.")] = 15,
+    workers: Annotated[int, typer.Option(help="Workers, one CPU each.")] = 2,
+    directory: Annotated[Path, typer.Option("--dir")] = Path("campaigns/seeds"),
+) -> None:
+    console = Console(width=100)
+    header = ("incident", "seed", "CPU s", "programs", "buckets", "lines")
+    table = Table(*header)
+    missed = 0
+    for incident in (i for i in INCIDENTS if not names or i.name in names):
+        for seed in range(1, seeds + 1):
+            minutes = cpu_minutes / workers
+            base = load_config(HERE / "campaign.yaml", seed=seed, minutes=minutes, workers=workers)
+            row = campaign(incident, base, directory / f"{incident.name}-{seed}")
+            missed += row[2] == "not found"
+            table.add_row(*row)
+            console.print("  ".join(row))
+    console.print(table)
+    console.print(f"{table.row_count - missed} of {table.row_count} found")
+    sys.exit(1 if missed else 0)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,83 @@
+"""The incidents of docs/SEEDS.md: each shows, with its kind, in a program of ours."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from actors.scratch import Scratch
+from actors.worker import Executor, WorkerConfig
+from benchmarks.seeds import HERE, INCIDENTS, Incident
+from corpus.signature import signature
+from fuzz.config import load_config
+from generators.kernels.specs import BlockMaskSpec, Flex, Function, Sdpa
+from generators.masks import Causal, Documents
+from generators.outcome import Layer
+from generators.program import Call, Compile, Mesh, Program, Shape
+
+EAGER = Compile(backend="eager")
+CACHED = Program(
+    kernel=Flex(block_mask=BlockMaskSpec(made="cached")), mask=Documents(), compile=EAGER
+)
+BROKEN = Compile(backend="eager", fullgraph=False)
+LENGTHS = tuple(Call(batch=1, q_len=16 + i, kv_len=16 + i) for i in range(1, 11))
+MIXING = Program(
+    kernel=Sdpa(backend="math", mask_form="is_causal"),
+    mask=Causal(),
+    shape=Shape(q_heads=2, kv_heads=2),
+    mesh=Mesh(world_size=2, q="heads", k="heads", v="heads"),
+)
+SHOWS = {
+    "1-flex-compile": (CACHED, Layer.DYNAMO),
+    "1-flex-compile-2.7": (CACHED, Layer.DYNAMO),
+    "1-flex-graph-break-2.7": (replace(CACHED, compile=BROKEN), Layer.DYNAMO),
+    "2-opaque-builtin": (Program(compile=BROKEN), Layer.DYNAMO),
+    "2-fake-strides": (
+        Program(compile=Compile(), shape=Shape(q_heads=2, kv_heads=2)), Layer.INDUCTOR,
+    ),
+    "2-recompile-limit": (Program(compile=BROKEN, calls=LENGTHS), Layer.DYNAMO),
+    "3-no-valid-choices": (
+        Program(kernel=Flex(), compile=Compile(), shape=Shape(head_dim=128)), Layer.INDUCTOR,
+    ),
+    "4-type-mixing": (MIXING, Layer.EAGER),
+}  # fmt: skip
+
+
+def test_every_incident_is_tried() -> None:
+    assert set(SHOWS) == {incident.name for incident in INCIDENTS}
+    assert load_config(HERE / "campaign.yaml").minutes * 2 == 15
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("incident", INCIDENTS, ids=lambda incident: incident.name)
+def test_an_incident_shows_with_its_kind_and_layer(incident: Incident) -> None:
+    program, layer = SHOWS[incident.name]
+    if incident.function is not None:
+        program = replace(program, kernel=Function(target=incident.function.target))
+    preload = (str(HERE / f"{incident.preload}.py"),) if incident.preload else ()
+    with Scratch.create() as scratch:
+        executor = Executor(WorkerConfig(scratch=str(scratch.root), preload=preload))
+        try:
+            [outcome] = executor.run_programs([program])
+        finally:
+            executor.close()
+    failure = outcome.failure
+    assert failure is not None, outcome
+    assert (failure.kind.value, failure.layer) == (incident.kind, layer)
+    title = signature(failure, program).title
+    assert re.search(incident.title, title), title
+
+
+@pytest.mark.slow
+def test_a_program_that_mixes_by_itself_is_refused() -> None:
+    """The same mixture, but the mask that torch meets was left plain by the program."""
+    program = replace(MIXING, kernel=Sdpa(backend="math"), mesh=Mesh(world_size=2, plain_mask=True))
+    with Scratch.create() as scratch:
+        executor = Executor(WorkerConfig(scratch=str(scratch.root)))
+        try:
+            [outcome] = executor.run_programs([program])
+        finally:
+            executor.close()
+    assert outcome.rejection == "the program itself leaves its mask a plain tensor"

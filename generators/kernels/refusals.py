@@ -252,8 +252,9 @@ _MESH_ROWS: tuple[Refusal, ...] = (
         needs=asks.distributed,
     ),
     Refusal(
-        pattern=r"Cannot (?:un)?flatten unevenly sharded tensor",
-        why="DTensor flattens even shards only",
+        pattern=r"Cannot (?:un)?flatten unevenly sharded tensor|"
+        r"This operation would remove or reshape sharded dimension",
+        why="DTensor reshapes a sharded dimension only where each rank can do it alone",
         kernels=ANY,
         needs=asks.distributed,
     ),

@@ -57,7 +57,6 @@ class Programs:
             "flex": weighted((1, "none"), *causal, (4, "tree")),
             "handwritten": weighted((4, "none"), *causal, (3, "tree")),
         }
-        self.plain_operations = weighted((3, True), (1, False))
         self.has_score = weighted((4, False), (5, True))
         self.nan_at_masked = one_in(12) if swarm.has("input.values") else st.just(False)
         self.transform = {
@@ -104,7 +103,8 @@ class Programs:
             if plain_mask or draw(self.running.has_mesh):
                 alone = backend != "none" or training is not None
                 mesh = replace(self.running.mesh(draw, alone), plain_mask=plain_mask)
-                kernel = self._with_rules(draw, kernel)
+                if isinstance(kernel, Sdpa):  # DTensor has no rule for a CPU's fused kernel
+                    kernel = replace(kernel, backend="math")
         q, k, v = (
             Input(dtype=dtype, layout=layout, values=name)
             for dtype, layout, name in zip(dtypes, placed["layouts"], names, strict=True)
@@ -134,12 +134,6 @@ class Programs:
             autocast=autocast,
             dirty_memory=draw(self.running.dirty),
         )
-
-    def _with_rules(self, draw: Draw, kernel: Kernel) -> Kernel:
-        """SDPA mostly as plain operations: DTensor has no rule for a CPU's fused kernel."""
-        if isinstance(kernel, Sdpa) and draw(self.plain_operations):
-            return replace(kernel, backend="math")
-        return kernel
 
     def _calling(self, draw: Draw, backend: str, function: UserFunction) -> Program:
         """A program that calls a user's own function, within what it says that it takes."""

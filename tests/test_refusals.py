@@ -8,8 +8,17 @@ import pytest
 
 from generators.kernels.refusals import REFUSALS, for_program
 from generators.kernels.specs import BlockMaskSpec, Flex, Function, Handwritten, Sdpa
-from generators.masks import Causal
-from generators.program import Call, Compile, Input, Program, Shape, Surround, Training
+from generators.masks import Causal, KeyPadding
+from generators.program import (
+    Call,
+    Compile,
+    Input,
+    Mesh,
+    Program,
+    Shape,
+    Surround,
+    Training,
+)
 
 FLASH_HAS_NO_DERIVATIVE = (
     "RuntimeError: derivative for aten::_scaled_dot_product_flash_attention_for_cpu_backward is "
@@ -51,6 +60,18 @@ AROUND = (
 UNSAFE = (
     "torch._dynamo.exc.Unsupported: HOP: Unsafe side effect\n  Higher Order Operator: "
     "torch.utils.checkpoint.checkpoint\n  Explanation: Mutating a variable"
+)
+NO_RULE = (
+    "NotImplementedError: Operator aten._scaled_dot_product_flash_attention_for_cpu.default does "
+    "not have a sharding strategy registered."
+)
+RESHAPES = (
+    "RuntimeError: This operation would remove or reshape sharded dimension 1, which requires "
+    "redistribution."
+)
+MIXED_BY_ITSELF = (
+    "RuntimeError: aten.add.Tensor got mixed torch.Tensor and DTensor, need to convert all "
+    "torch.Tensor to DTensor before calling distributed operators!"
 )
 REENTRANT = (
     "RuntimeError: When use_reentrant=True, torch.utils.checkpoint is incompatible with .grad() or "
@@ -125,6 +146,13 @@ ASKED_AND_NOT = [
         UNSAFE,
         Program(kernel=Flex(), compile=Compile(), surround=Surround(checkpoint="full")),
         Program(kernel=Flex(), compile=Compile()),
+    ),
+    (NO_RULE, Program(mesh=Mesh()), Program()),
+    (RESHAPES, Program(kernel=Handwritten(), mesh=Mesh(q="heads")), Program(kernel=Handwritten())),
+    (
+        MIXED_BY_ITSELF,
+        Program(mesh=Mesh(plain_mask=True), mask=KeyPadding(), kernel=Sdpa(broadcast=("h",))),
+        Program(mesh=Mesh(), mask=KeyPadding(), kernel=Sdpa(broadcast=("h",))),
     ),
     (
         REENTRANT,

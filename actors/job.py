@@ -51,6 +51,12 @@ def batches_are_independent(program: Program) -> bool:
     return plain and "b" not in masks | scores
 
 
+def ranks_of(program: Program) -> int:
+    """How many processes the program runs in."""
+    mesh = program.mesh
+    return mesh.world_size if mesh is not None and mesh.ranks == "processes" else 1
+
+
 class RefusalLike(Protocol):
     """A refusal by design: a regular expression over "Type: message", and why it is one."""
 
@@ -64,12 +70,14 @@ class RefusalLike(Protocol):
 class Job:
     """How a program's source is to be run and judged, apart from the source itself.
 
+    `ranks` is how many processes run it together, each the whole of it.
     `compute_dtype` is the autocast dtype, if any: the precision of the yardstick. `deterministic`:
     two runs must agree bit for bit. `layers`: find the layer to blame. `features`: report what the
     compiler did. `oracles` holds further settings of single oracles by name.
     """
 
     compile: Compile | None = None
+    ranks: int = 1
     refusals: tuple[tuple[str, str], ...] = ()
     compute_dtype: str | None = None
     deterministic: bool = True
@@ -88,6 +96,8 @@ class Job:
         """The job of `program`; `refusals` are those of its kernel."""
         return cls(
             compile=program.compile,
+            ranks=ranks_of(program),
+            layers=ranks_of(program) == 1,  # ranks would not find the blame in step
             refusals=tuple((r.pattern, r.why) for r in refusals),
             compute_dtype=program.autocast,
             oracles={"batch_permutable": batches_are_independent(program)},
@@ -99,6 +109,7 @@ class Job:
         return {
             "source": source,
             "preload": list(preload),
+            "ranks": self.ranks,
             "compile": None if self.compile is None else asdict(self.compile),
             "refusals": [{"pattern": pattern, "why": why} for pattern, why in self.refusals],
             "compute_dtype": self.compute_dtype,

@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from actors import confine, procs
+from actors import confine, gang, procs
 from generators.outcome import Frame
 
 EVIDENCE_BYTES = 20_000
@@ -40,7 +40,8 @@ def of_hang(pid: int, session: list[int], directory: Path) -> dict[str, str]:
     `pid` is the child, `session` all processes of its, `directory` its own. Keys: `stacks` (all
     threads, native frames too, where py-spy can attach), `python_stacks` (faulthandler's, written
     by the process itself, unless it is stopped), `processes` (state and kernel wait channel of
-    each), `kernel` (where the kernel has the child).
+    each), `kernel` (where the kernel has the child); of several ranks also `ranks` (where each
+    is, and which went another way) and `stacks of rank N`.
     """
     faults = directory / confine.FAULTS
     procs.send(pid, confine.STACKS_SIGNAL)
@@ -54,6 +55,7 @@ def of_hang(pid: int, session: list[int], directory: Path) -> dict[str, str]:
             break
         time.sleep(0.02)
     evidence["python_stacks"] = tail(faults)
+    evidence |= gang.of_ranks(directory, py_spy)
     return {name: head(text) for name, text in evidence.items() if text}
 
 

@@ -68,6 +68,7 @@ INCIDENTS = (
     ),
     Incident("3-no-valid-choices", "no_valid_choices", "", "no_valid_choices"),
     Incident("4-type-mixing", "type_mixing", "mixed torch.Tensor and DTensor"),
+    Incident("5-hang", "hang", "barrier", "ranks_part_ways"),
 )  # fmt: skip
 
 

@@ -6,8 +6,11 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from corpus.signature import is_of_memory
@@ -55,26 +58,50 @@ def _run_once(task: ReproTask, script: Path, folder: Path) -> ReproRun:
     arguments = [str(script)]
     if task.preload:
         arguments = ["-c", BOOTSTRAP, *task.preload, str(script)]
+    group: int | None = None
+    end = time.monotonic() + task.timeout_s
     with (folder / "stderr").open("w+b") as stderr:
-        process = subprocess.Popen(
-            [task.python, "-I", *arguments],
-            cwd=folder,
-            env=_environment(folder),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=stderr,
-            start_new_session=True,
-        )
+        processes = []
+        for environment in _ranks(task.processes, _environment(folder)):
+            processes.append(
+                subprocess.Popen(
+                    [task.python, "-I", *arguments],
+                    cwd=folder,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=stderr,
+                    process_group=group or 0,
+                )
+            )
+            group = group or processes[0].pid
         try:
-            status: int | None = process.wait(task.timeout_s)
+            told = [process.wait(max(0.0, end - time.monotonic())) for process in processes]
+            status = next((one for one in told if one), 0) if told else None
         except subprocess.TimeoutExpired:
             status = None
         finally:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+                os.killpg(processes[0].pid, signal.SIGKILL)
+            for process in processes:
+                process.wait()
         stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - KEPT))
         return ReproRun(status, stderr.read().decode("utf-8", "replace"))
+
+
+def _ranks(count: int, environment: dict[str, str]) -> Iterator[dict[str, str]]:
+    """The environment of each process, as `torchrun` would set it where there are several."""
+    if count == 1:
+        yield environment
+        return
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    for rank in range(count):
+        yield environment | {
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count),
+            "RANK": str(rank), "LOCAL_RANK": str(rank),
+        }  # fmt: skip
 
 
 def _environment(folder: Path) -> dict[str, str]:

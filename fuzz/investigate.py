@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from actors.job import Deadlines
+from actors.job import Deadlines, ranks_of
 from corpus.bucket import Bucket, assign
 from corpus.known_issues import KnownIssue
 from corpus.signature import signature
@@ -119,6 +119,7 @@ class Stages:
             self._config.repro_runs,
             repro_timeout(investigation.failure, self._deadlines),
             tuple(str(path) for path in self._config.preload),
+            ranks_of(investigation.best),
         )
         return Validate(task, investigation.failure, by_value)
 

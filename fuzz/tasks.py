@@ -42,7 +42,8 @@ class ReproTask:
     """Run a script `runs` times in clean processes; gives a `ReproRun` for each.
 
     `python` is the interpreter, `preload` the files loaded before the script, `timeout_s` the
-    seconds each run may take, `folder` an existing folder for its temporary files.
+    seconds each run may take, `folder` an existing folder for its temporary files, `processes` how
+    many run it together, as `torchrun` would start them.
     """
 
     text: str
@@ -51,6 +52,7 @@ class ReproTask:
     runs: int = 3
     timeout_s: float = 120.0
     preload: tuple[str, ...] = ()
+    processes: int = 1
 
 
 @dataclass(frozen=True)

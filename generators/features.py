@@ -170,6 +170,8 @@ def _mesh(p: Program) -> Iterator[str]:
     yield "mesh"
     if p.mesh.world_size > 1:
         yield "mesh.world_size"
+    if p.mesh.ranks == "processes":
+        yield "mesh.processes"
     placed = [(name, getattr(p.mesh, name)) for name in ("q", "k", "v")]
     yield from (f"mesh.{name}.{where}" for name, where in placed if where != "replicate")
     if any(extent % p.mesh.world_size for extent in _sharded(p)):

@@ -139,12 +139,14 @@ class Training:
 @dataclass(frozen=True, kw_only=True)
 class Mesh:
     """q, k and v are DTensors over a mesh of `world_size` ranks in one dimension: replicated, or
-    sharded by batch, heads, length (Lq or Lkv) or head_dim. One rank is a real process of gloo;
-    more are simulated in this process by torch's LocalTensorMode, with real numbers, eager and
-    forward only. `plain_mask`: the program leaves its mask a plain tensor, which torch refuses."""
+    sharded by batch, heads, length (Lq or Lkv) or head_dim. One rank is a real process of gloo.
+    More are `simulated` in this process by torch's LocalTensorMode, with real numbers, eager and
+    forward only; or they are `processes`, which gloo connects. `plain_mask`: the
+    program leaves its mask a plain tensor, which torch refuses."""
 
     __pydantic_config__ = STRICT
     world_size: Annotated[int, Field(ge=1, le=64)] = 1
+    ranks: Literal["simulated", "processes"] = "simulated"
     q: Placement = "replicate"
     k: Placement = "replicate"
     v: Placement = "replicate"

@@ -174,7 +174,11 @@ def _mesh(p: Program) -> Iterator[Problem]:
     ):
         if wrong:
             yield Problem(key, "expected none with a mesh")
-    if mesh.world_size > 1 and (p.compile is not None or p.training is not None):
+    alone = mesh.world_size == 1
+    if alone and mesh.ranks == "processes":
+        yield Problem("mesh.ranks", "expected simulated: one rank is one process anyway")
+    simulated = mesh.ranks == "simulated" and not alone
+    if simulated and (p.compile is not None or p.training is not None):
         yield Problem("mesh.world_size", "expected 1: simulated ranks run forward and eager")
 
 

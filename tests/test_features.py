@@ -72,6 +72,8 @@ def test_the_default_program_has_none() -> None:
         ({"surround": Surround(rope=True)}, {"surround.rope"}),
         ({"surround": Surround(epilogue="scaled")}, {"surround.epilogue"}),
         ({"mesh": Mesh(plain_mask=True)}, {"mesh", "mesh.plain_mask"}),
+        ({"mesh": Mesh(world_size=2, ranks="processes")},
+         {"mesh", "mesh.world_size", "mesh.processes"}),
         ({"mesh": Mesh(world_size=3, q="length")},
          {"mesh", "mesh.world_size", "mesh.q.length", "mesh.uneven"}),
         (

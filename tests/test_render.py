@@ -134,6 +134,10 @@ PROGRAMS = {
         mesh=Mesh(world_size=4, q="length", k="heads", v="heads"), mask=masks.Documents(),
         shape=Shape(q_heads=4, kv_heads=4), kernel=Handwritten(masking="add"),
     ),
+    "mesh-of-processes": Program(
+        mesh=Mesh(world_size=2, ranks="processes", q="length"), compile=Compile(),
+        kernel=Handwritten(),
+    ),
     "mesh-of-one-compiled": Program(
         mesh=Mesh(q="heads", k="heads", v="heads"), mask=masks.Causal(), compile=Compile(),
         kernel=Sdpa(backend="math", mask_form="is_causal"), training=Training(),

@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from actors.job import Deadlines
 from actors.scratch import Scratch
 from actors.worker import Executor, WorkerConfig
 from benchmarks.seeds import HERE, INCIDENTS, Incident
 from corpus.signature import signature
 from fuzz.config import load_config
-from generators.kernels.specs import BlockMaskSpec, Flex, Function, Sdpa
+from generators.kernels.specs import BlockMaskSpec, Flex, Function, Handwritten, Sdpa
 from generators.masks import Causal, Documents
 from generators.outcome import Layer
 from generators.program import Call, Compile, Mesh, Program, Shape
@@ -29,6 +30,11 @@ MIXING = Program(
     shape=Shape(q_heads=2, kv_heads=2),
     mesh=Mesh(world_size=2, q="heads", k="heads", v="heads"),
 )
+GANG = Program(
+    kernel=Handwritten(),
+    mesh=Mesh(world_size=4, ranks="processes", q="length", k="length", v="length"),
+    compile=Compile(backend="aot_eager"),
+)
 SHOWS = {
     "1-flex-compile": (CACHED, Layer.DYNAMO),
     "1-flex-compile-2.7": (CACHED, Layer.DYNAMO),
@@ -42,6 +48,7 @@ SHOWS = {
         Program(kernel=Flex(), compile=Compile(), shape=Shape(head_dim=128)), Layer.INDUCTOR,
     ),
     "4-type-mixing": (MIXING, Layer.EAGER),
+    "5-hang": (GANG, Layer.AOT_EAGER),
 }  # fmt: skip
 
 
@@ -60,12 +67,15 @@ def test_an_incident_shows_with_its_kind_and_layer(incident: Incident) -> None:
     with Scratch.create() as scratch:
         executor = Executor(WorkerConfig(scratch=str(scratch.root), preload=preload))
         try:
-            [outcome] = executor.run_programs([program])
+            hasty = Deadlines(compile=10) if incident.kind == "hang" else None
+            [outcome] = executor.run_programs([program], deadlines=hasty, confirm_hang=False)
         finally:
             executor.close()
     failure = outcome.failure
     assert failure is not None, outcome
     assert (failure.kind.value, failure.layer) == (incident.kind, layer)
+    if incident.kind == "hang":
+        assert "went another way: rank 3" in failure.evidence["ranks"]
     title = signature(failure, program).title
     assert re.search(incident.title, title), title
 

@@ -149,6 +149,7 @@ BROKEN: list[tuple[str, Program]] = [
     ("surround.projections", Program(mesh=Mesh(), surround=PROJECTED)),
     ("mesh.world_size", Program(mesh=Mesh(world_size=2), compile=Compile())),
     ("mesh.world_size", Program(mesh=Mesh(world_size=2), training=Training())),
+    ("mesh.ranks", Program(mesh=Mesh(ranks="processes"))),
     ("mask.table.dtype", masked(TableMask(table=Table(dtype="float32", init="ones")))),
     ("mask.table.init", masked(TableMask(table=Table(dtype="bool", init="uniform")))),
     ("mask.table.init", masked(TableMask(table=Table(init="sorted")))),

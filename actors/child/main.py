@@ -26,6 +26,8 @@ MODULES = (
     "torch._inductor.compile_fx",
     "torch._inductor.fx_passes.fuse_attention",
     "torch._inductor.kernel.flex",
+    "torch.distributed._local_tensor",
+    "torch.distributed.tensor",
     "torch.func",
     "torch.nn.attention",
     "torch.nn.attention.flex_attention",
@@ -57,6 +59,16 @@ def execute(job: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None
 
     Raises only what is a defect of ours: all that a program raises becomes part of its outcome.
     """
+    from . import gang
+
+    ranks = job.get("ranks", 1)
+    if ranks == 1:
+        emit({"outcome": _outcome(job, emit)})
+    else:
+        emit({"outcome": gang.outcome(ranks, emit, lambda heard: _outcome(job, heard))})
+
+
+def _outcome(job: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     from .execute import Execution
     from .outcomes import Failed, Rejected
     from .phases import Phases
@@ -75,7 +87,7 @@ def execute(job: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None
     outcome["features"] = execution.features
     outcome["skipped"] = execution.skipped
     outcome["cost"] = _cost(time.perf_counter() - began, phases.seconds)
-    emit({"outcome": outcome})
+    return outcome
 
 
 def _cost(wall_s: float, phases: dict[str, float]) -> dict[str, Any]:

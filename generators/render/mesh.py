@@ -9,13 +9,15 @@ DIMS = {"batch": 0, "heads": 1, "length": 2, "head_dim": 3}
 
 
 def set_up(mesh: Mesh | None) -> list[str]:
-    """Statements for the process group and `MESH`: one process of gloo, or a group of as many ranks
-    as are asked for, of which this process simulates every one."""
+    """Statements for the process group and `MESH`: one process of gloo, as many as `torchrun`
+    starts, or a group of ranks of which this process simulates every one."""
     if mesh is None:
         return []
     group = f'"fake", rank=0, world_size={mesh.world_size}, store=FakeStore()'
     if mesh.world_size == 1:
         group = '"gloo", rank=0, world_size=1, store=dist.HashStore()'
+    elif mesh.ranks == "processes":
+        group = '"gloo"'
     return [
         f"dist.init_process_group({group})",
         f'MESH = init_device_mesh("cpu", ({mesh.world_size},))',
@@ -45,7 +47,11 @@ def _placed(name: str, placement: str) -> str:
 
 def simulated(mesh: Mesh | None) -> list[str]:
     """The context manager in which each operation is done for every rank of a simulated group."""
-    return [f"LocalTensorMode({mesh.world_size})"] if mesh and mesh.world_size > 1 else []
+    return [f"LocalTensorMode({mesh.world_size})"] if mesh and _is_simulated(mesh) else []
+
+
+def _is_simulated(mesh: Mesh) -> bool:
+    return mesh.world_size > 1 and mesh.ranks == "simulated"
 
 
 def gathered(mesh: Mesh | None, out: str) -> str:
@@ -53,4 +59,4 @@ def gathered(mesh: Mesh | None, out: str) -> str:
     if mesh is None:
         return out
     spread = {mesh.q, mesh.k, mesh.v} != {"replicate"}
-    return f"{out}.full_tensor()" + (".reconcile()" if spread and mesh.world_size > 1 else "")
+    return f"{out}.full_tensor()" + (".reconcile()" if spread and _is_simulated(mesh) else "")

@@ -30,7 +30,11 @@ def repro(program: Program, failure: Failure, *, by_value: bool = False) -> str:
         blocks += [p.compiled] if check.compiled else []
     blocks += _calls(p, check, failure)
     text = assemble(blocks, p.inputs.imports)
-    return f'"""{title(failure)}"""\n\n{text}'
+    head = title(failure)
+    mesh = program.mesh
+    if mesh is not None and mesh.ranks == "processes":
+        head += f"\n\ntorchrun --nproc-per-node {mesh.world_size} repro.py\n"
+    return f'"""{head}"""\n\n{text}'
 
 
 def _calls_attention(check: Check) -> bool:

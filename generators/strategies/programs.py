@@ -101,8 +101,8 @@ class Programs:
         if autocast is None and transform == "none" and _may_be_distributed(kernel, surround):
             plain_mask = refusal == "plain_mask"
             if plain_mask or draw(self.running.has_mesh):
-                alone = backend != "none" or training is not None
-                mesh = replace(self.running.mesh(draw, alone), plain_mask=plain_mask)
+                mesh = self.running.mesh(draw, backend, training is not None)
+                mesh = replace(mesh, plain_mask=plain_mask)
                 if isinstance(kernel, Sdpa):  # DTensor has no rule for a CPU's fused kernel
                     kernel = replace(kernel, backend="math")
         q, k, v = (

@@ -72,8 +72,9 @@ class Running:
         self.grad_mode = weighted(
             (10, "default"), *(((1, "no_grad"), (1, "inference_mode")) if has("grad_mode") else ())
         )
-        self.has_mesh = one_in(8) if has("mesh") else st.just(False)
+        self.has_mesh = one_in(6) if has("mesh") else st.just(False)
         self.world_size = weighted((2, 1), (4, 2), (2, 3), (3, 4), (1, 5), (2, 8), (1, 16), (1, 32))
+        self.processes = one_in(4)
         self.placements = st.sampled_from(_placements())
         self.dirty = one_in(5) if has("dirty_memory") else st.just(False)
 
@@ -132,10 +133,15 @@ class Running:
             calls.append(Call(batch=shape.batch, q_len=q_len, kv_len=kv_len, fresh_mods=fresh))
         return tuple(calls)
 
-    def mesh(self, draw: Draw, alone: bool) -> Mesh:
-        """`alone`: one rank, as compiled and trained programs need."""
+    def mesh(self, draw: Draw, backend: str, trains: bool) -> Mesh:
+        """Compiled and trained programs have one rank or real ones, and few where each of them
+        compiles C++; the others are mostly simulated."""
         q, k, v = draw(self.placements)
-        return Mesh(world_size=1 if alone else draw(self.world_size), q=q, k=k, v=v)
+        size = draw(self.world_size)
+        real = size > 1 and (backend != "none" or trains or draw(self.processes))
+        if real:
+            size = min(size, 3 if backend == "inductor" else 8)
+        return Mesh(world_size=size, ranks="processes" if real else "simulated", q=q, k=k, v=v)
 
     def _training_choices(self) -> None:
         has = self.has

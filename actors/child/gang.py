@@ -1,0 +1,116 @@
+"""Several ranks of one program: rank 0 is the child itself, the others are forks of it.
+
+Each rank runs and judges the whole program, in step with the others wherever they meet in a
+collective. They find each other by the environment variables that `torchrun` sets. Rank 0 speaks
+for all: its own failure, or that of the rank that failed first on its own account.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import json
+import os
+import re
+import signal
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from .outcomes import Data, failure
+
+Emit = Callable[[dict[str, Any]], None]
+Run = Callable[[Emit], Data]
+
+PR_SET_PDEATHSIG = 1
+_LEFT_ALONE = re.compile(
+    r"Connection (?:closed|reset) by peer|Broken pipe|recv(?:Vector|Value) failed"
+)
+"""What gloo and its store say to those that remain when a rank has ended."""
+
+
+def outcome(size: int, emit: Emit, run: Run) -> Data:
+    """The outcome of a program of `size` ranks; `run` gives that of the rank it is called in. The
+    files `rank-N.pid`, `rank-N.json` and `faults-N.txt` are left in the current folder."""
+    os.environ |= {
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "WORLD_SIZE": str(size),
+    }  # fmt: skip
+    ranks = {rank: _fork(rank, run) for rank in range(1, size)}
+    _be(0)
+    told = {0: run(emit)}
+    emit({"phase": "check"})  # a rank that does not end is missed by this phase's deadline
+    told |= {rank: _end_of(rank, pid) for rank, pid in ranks.items()}
+    return _spoken_for(told)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _be(rank: int) -> None:
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+    Path(f"rank-{rank}.pid").write_text(str(os.getpid()))
+
+
+def _fork(rank: int, run: Run) -> int:
+    leader = os.getpid()
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != leader:
+            os._exit(1)
+        faults = open(f"faults-{rank}.txt", "w")  # noqa: SIM115  (the handler needs it for good)
+        faulthandler.enable(faults)
+        faulthandler.register(signal.SIGUSR2, faults)
+        _be(rank)
+        told = run(lambda message: None)
+        Path(f"rank-{rank}.json").write_text(json.dumps(told))
+    finally:
+        os._exit(0)
+
+
+def _end_of(rank: int, pid: int) -> Data:
+    """What a rank has told; a crash where it has not."""
+    _, status = os.waitpid(pid, 0)
+    try:
+        told: Data = json.loads(Path(f"rank-{rank}.json").read_text())
+        return told
+    except (OSError, ValueError):
+        return {"status": "failed", "failure": _crash(rank, status), "rejection": None}
+
+
+def _crash(rank: int, status: int) -> Data:
+    number = os.waitstatus_to_exitcode(status)
+    name = signal.Signals(-number).name if number < 0 else None
+    how = f"was killed by {name}" if name else f"exited with code {number}, without a result"
+    raised = {
+        "type": f"Signal {name}" if name else "Exit", "message": f"rank {rank} {how}",
+        "chain": [], "frames": [],
+    }  # fmt: skip
+    faults = Path(f"faults-{rank}.txt")
+    texts = {"python_stacks": faults.read_text()} if faults.exists() else {}
+    told = failure("crash", "forward", oracle="watchdog", raised=raised, evidence=texts)
+    return told | {"signal": name}
+
+
+def _spoken_for(told: Mapping[int, Data]) -> Data:
+    """Rank 0's outcome, with the failure of the rank that was not merely left alone."""
+    failed = {rank: one["failure"] for rank, one in told.items() if one["failure"]}
+    first = told[0]
+    if not failed:
+        reasons = [one["rejection"] for one in told.values() if one["status"] == "rejected"]
+        return first | {"status": "rejected", "rejection": reasons[0]} if reasons else first
+    own = [rank for rank, found in failed.items() if not _left_alone(found)]
+    rank = own[0] if own else min(failed)
+    found = failed[rank]
+    found["evidence"]["rank"] = f"rank {rank} of {len(told)}; {len(failed)} of them failed"
+    return first | {"status": "failed", "failure": found, "rejection": None}
+
+
+def _left_alone(found: Data) -> bool:
+    return bool(found["raised"] and _LEFT_ALONE.search(found["raised"]["message"]))

@@ -1,0 +1,153 @@
+"""Programs of several ranks: real processes that gloo connects, and what becomes of all of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from sources import source
+
+from actors.gang import told
+from actors.job import Deadlines, Job
+from actors.sandbox import Sandbox
+from actors.scratch import Scratch
+from fuzz.evaluate import run_repro
+from fuzz.tasks import ReproTask
+from generators.kernels.specs import Handwritten
+from generators.outcome import FailureKind, Outcome, Phase
+from generators.program import Compile, Mesh, Program, Shape, Training
+from generators.render import source as rendered
+
+MEET = """
+import os
+import torch.distributed as dist
+if not dist.is_initialized():
+    dist.init_process_group("gloo")
+rank = int(os.environ["RANK"])
+"""
+
+
+def test_ranks_that_are_elsewhere_than_most_are_named() -> None:
+    here, there = (("wait.py", 3, "wait"),), (("other.py", 7, "gather"),)
+    assert told({0: here, 1: here, 2: there}).splitlines()[-1] == "went another way: rank 2"
+    assert told({0: here, 1: there}).splitlines()[-1] == "went 2 ways"
+    assert "rank 1: has ended" in told({0: here, 1: ()})
+    assert len(told({0: here, 1: here}).splitlines()) == 2
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Sandbox]:
+    with Scratch.create() as scratch, Sandbox(scratch=scratch.root) as sandbox:
+        yield sandbox
+
+
+def run(sandbox: Sandbox, body: str, ranks: int = 3, **deadlines: float) -> Outcome:
+    job = Job(ranks=ranks, deadlines=Deadlines(**deadlines))
+    outcome = sandbox.run(source(MEET + body), job, confirm_hang=False)
+    assert sandbox.processes() == []
+    return outcome
+
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("compile", [None, Compile(backend="aot_eager")], ids=["eager", "aot"])
+def test_sharded_attention_in_real_processes(sandbox: Sandbox, compile: Compile | None) -> None:
+    program = Program(
+        kernel=Handwritten(),
+        shape=Shape(q_heads=2, kv_heads=2, q_len=7, kv_len=9),
+        mesh=Mesh(world_size=3, ranks="processes", q="length", k="length", v="length"),
+        compile=compile,
+        training=Training(),
+    )
+    outcome = sandbox.run(rendered(program), Job.of(program))
+    assert outcome.status == "passed", outcome
+    assert sandbox.processes() == []
+
+
+def test_a_rank_that_crashes_is_named_not_those_it_leaves_alone(sandbox: Sandbox) -> None:
+    body = "import ctypes\nif rank == 2: ctypes.string_at(0)\ndist.barrier()"
+    failure = run(sandbox, body).failure
+    assert failure is not None and failure.raised is not None
+    assert (failure.kind, failure.signal) == (FailureKind.CRASH, "SIGSEGV")
+    assert failure.raised.message == "rank 2 was killed by SIGSEGV"
+    assert "string_at" in failure.evidence["python_stacks"]
+
+
+def test_a_rank_that_raises_is_told_before_those_it_leaves_alone(sandbox: Sandbox) -> None:
+    body = "if rank == 1: raise LookupError('lost its way')\ndist.barrier()"
+    failure = run(sandbox, body).failure
+    assert failure is not None and failure.raised is not None
+    assert (failure.kind, failure.phase) == (FailureKind.RUNTIME_ERROR, Phase.EAGER)
+    assert failure.raised.message == "lost its way"
+    assert failure.evidence["rank"].startswith("rank 1 of 3")
+
+
+def test_a_rank_whose_result_is_wrong_is_heard(sandbox: Sandbox) -> None:
+    failure = run(sandbox, "if rank == 2: q = q + 1\ndist.barrier()").failure
+    assert failure is not None
+    assert failure.kind is FailureKind.WRONG_RESULT
+    assert failure.evidence["rank"].startswith("rank 2 of 3")
+
+
+def test_a_hang_shows_where_every_rank_waits_and_which_went_another_way(sandbox: Sandbox) -> None:
+    body = "import time\nif rank == 2: time.sleep(600)\ndist.barrier()"
+    failure = run(sandbox, body, ranks=4, eager=4.0).failure
+    assert failure is not None
+    assert (failure.kind, failure.phase) == (FailureKind.HANG, Phase.EAGER)
+    lines = failure.evidence["ranks"].splitlines()
+    assert all("barrier" in lines[rank] for rank in (0, 1, 3)), lines
+    assert "time.sleep(600)" in lines[2]
+    assert lines[4] == "went another way: rank 2"
+    assert "barrier" in failure.evidence["stacks of rank 1"]
+
+
+def test_a_rank_that_never_ends_is_missed(sandbox: Sandbox) -> None:
+    body = "import threading\nif rank == 1: threading.Event().wait()"
+    failure = run(sandbox, body, ranks=2, check=3.0).failure
+    assert failure is not None
+    assert (failure.kind, failure.phase) == (FailureKind.HANG, Phase.CHECK)
+    assert "rank 1" in failure.evidence["ranks"]
+
+
+SCRIPT = """
+import os, sys, time
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+assert dist.get_world_size() == 2
+{body}
+dist.barrier()
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("", 0),
+        ("if dist.get_rank() == 1: sys.exit('rank 1 says no')", 1),
+        ("if dist.get_rank() == 1: time.sleep(600)", None),
+    ],
+    ids=["passes", "fails", "hangs"],
+)
+def test_a_script_of_several_ranks_is_run_by_as_many(
+    tmp_path: Path, body: str, expected: int | None
+) -> None:
+    task = ReproTask(
+        SCRIPT.format(body=body), sys.executable, str(tmp_path), 1, timeout_s=12.0, processes=2
+    )
+    [run] = run_repro(task)
+    assert run.status == expected, run.stderr
+    assert expected != 1 or "rank 1 says no" in run.stderr
+    left = [p.pid for p in psutil.process_iter() if any(str(tmp_path) in a for a in cmdline(p))]
+    assert left == []
+
+
+def cmdline(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []

@@ -66,7 +66,8 @@ class UserFunction:
 @dataclass(frozen=True)
 class Profile:
     """What a shard is about: relative weights of the kernels and of the compile back-ends ("none"
-    is eager), each a tuple of pairs."""
+    is eager), each a tuple of pairs. Programs of "ranks" have several real ranks wherever they may,
+    those of the others never: they cost as many times as much."""
 
     kernels: tuple[tuple[str, int], ...]
     backends: tuple[tuple[str, int], ...]
@@ -84,6 +85,10 @@ PROFILES: dict[str, Profile] = {
     "inductor-sdpa": Profile((("sdpa", 1),), (("inductor", 1),)),
     "inductor-handwritten": Profile((("handwritten", 1),), (("inductor", 1),)),
     "inductor-flex": Profile((("flex", 1),), (("inductor", 1),)),
+    "ranks": Profile(
+        (("sdpa", 1), ("handwritten", 2)),
+        (("none", 2), ("eager", 1), ("aot_eager", 3), ("inductor", 1)),
+    ),
     "function": Profile(
         (("function", 1),), (("none", 2), ("eager", 2), ("aot_eager", 3), ("inductor", 3))
     ),

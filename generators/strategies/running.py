@@ -73,8 +73,12 @@ class Running:
             (10, "default"), *(((1, "no_grad"), (1, "inference_mode")) if has("grad_mode") else ())
         )
         self.has_mesh = one_in(6) if has("mesh") else st.just(False)
+        if swarm.profile == "ranks":
+            self.has_mesh = st.just(True)
         self.world_size = weighted((2, 1), (4, 2), (2, 3), (3, 4), (1, 5), (2, 8), (1, 16), (1, 32))
-        self.processes = one_in(4)
+        self.real_ranks = swarm.profile == "ranks"
+        self.ranks = weighted((6, 2), (3, 3), (5, 4), (1, 5), (1, 6), (2, 8))
+        self.few_ranks = weighted((3, 2), (1, 3), (1, 4))
         self.placements = st.sampled_from(_placements())
         self.dirty = one_in(5) if has("dirty_memory") else st.just(False)
 
@@ -134,14 +138,14 @@ class Running:
         return tuple(calls)
 
     def mesh(self, draw: Draw, backend: str, trains: bool) -> Mesh:
-        """Compiled and trained programs have one rank or real ones, and few where each of them
-        compiles C++; the others are mostly simulated."""
+        """One rank where the program is compiled or trained, else simulated ones; or real ones, few
+        where each of them compiles C++."""
         q, k, v = draw(self.placements)
-        size = draw(self.world_size)
-        real = size > 1 and (backend != "none" or trains or draw(self.processes))
-        if real:
-            size = min(size, 3 if backend == "inductor" else 8)
-        return Mesh(world_size=size, ranks="processes" if real else "simulated", q=q, k=k, v=v)
+        if self.real_ranks:
+            size = draw(self.few_ranks if backend == "inductor" else self.ranks)
+            return Mesh(world_size=size, ranks="processes", q=q, k=k, v=v)
+        size = 1 if backend != "none" or trains else draw(self.world_size)
+        return Mesh(world_size=size, q=q, k=k, v=v)
 
     def _training_choices(self) -> None:
         has = self.has

@@ -72,7 +72,7 @@ class Inputs:
 
     def __init__(self, swarm: Swarm) -> None:
         has = swarm.has
-        varied = ((3, "all_bshd"), (4, "each")) if has("input.layout") else ()
+        varied = ((3, "all_bshd"), (8, "each")) if has("input.layout") else ()
         packed = ((1, "kv"), (2, "qkv")) if has("input.packed") else ()
         self.placing: SearchStrategy[str] = weighted((5, "plain"), *varied, *packed)
         self.q_order: SearchStrategy[Layout] = weighted((1, Layout()), (3, BSHD))

@@ -53,7 +53,7 @@ class Programs:
         self.running = Running(swarm, self.shapes)
         causal = ((1, "causal"),) if swarm.has("mask.causal") else ()
         self.has_mask = {
-            "sdpa": weighted((2, "none"), *causal * 2, (3, "tree")),
+            "sdpa": weighted((2, "none"), (3, "causal"), (3, "tree")),
             "flex": weighted((1, "none"), *causal, (4, "tree")),
             "handwritten": weighted((4, "none"), *causal, (3, "tree")),
         }

@@ -149,7 +149,8 @@ def wrong_outputs(failure: Failure) -> frozenset[str]:
 
 def coarse(features: frozenset[str]) -> frozenset[str]:
     """The sorts of things that `features` are: "mask", "shape.kv_len", "layout", without which
-    mask, which length, or which of q, k and v. Choices of kernel are kept as they are."""
+    mask, which length, which of q, k and v, or how attention by hand is spelled. Other choices are
+    kept as they are."""
     return frozenset(name for name in map(_sort, features) if name)
 
 
@@ -167,6 +168,7 @@ _SORTS = tuple(
         (r"shape\.(gqa|heads|batch).*", "shape.heads"),
         (r"shape\.(v_)?head_dim.*", "shape.head_dim"),
         (r"calls\b.*", "calls"),
+        (r"kernel\.handwritten\..*", "kernel.handwritten.spelling"),
         (r"training\.d[qkv]", ""),
         (r"surround\.checkpoint.*", "surround.checkpoint"),
         (r"block_mask\.block_size.*", "block_mask.block_size"),

@@ -20,7 +20,7 @@ from corpus.bucket import (
 )
 from corpus.signature import Signature, signature
 from generators.features import features
-from generators.kernels.specs import Flex, Sdpa
+from generators.kernels.specs import Flex, Handwritten, Sdpa
 from generators.masks import Causal, Natten, Not, SlidingWindow
 from generators.outcome import Diff, Failure, FailureKind, Frame, Layer, Phase, Raised
 from generators.program import (
@@ -103,6 +103,10 @@ def test_an_exception_with_a_stack_needs_no_trigger() -> None:
         (Program(shape=Shape(q_len=1)), Program(shape=Shape(kv_len=17))),
         (Program(k=TRANSPOSED), Program(v=Input(layout=Layout(start=(0, 0, 1, 0))))),
         (Program(q=Input(dtype="bfloat16")), Program(q=Input(dtype="float16"))),
+        (
+            Program(kernel=Handwritten(product="einsum")),
+            Program(kernel=Handwritten(scaling="query_mul")),
+        ),
     ],
 )
 def test_minimized_programs_that_settled_on_other_examples_are_one_cause(
@@ -122,6 +126,7 @@ def test_minimized_programs_that_settled_on_other_examples_are_one_cause(
         (Program(compile=Compile(dynamic=True)), Program(compile=Compile(fullgraph=False))),
         (Program(autocast="bfloat16"), Program(surround=Surround(checkpoint="full"))),
         (Program(calls=(Call(batch=1, q_len=3, kv_len=3),)), Program(mask=Causal())),
+        (Program(kernel=Handwritten(product="einsum")), Program(kernel=Handwritten())),
     ],
 )
 def test_minimized_programs_that_need_other_things_are_two_causes(

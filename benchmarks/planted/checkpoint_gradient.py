@@ -17,6 +17,8 @@ class Doubled(torch.autograd.Function):
 
 
 def faulty(function, *args, **options):
+    if torch.compiler.is_compiling():  # dynamo knows the original by its identity
+        return original(function, *args, **options)
     return Doubled.apply(original(function, *args, **options))
 
 

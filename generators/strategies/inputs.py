@@ -93,7 +93,7 @@ class Inputs:
 
 
 def _value_triples(wide: bool) -> list[tuple[str, str, str]]:
-    usual = [("normal", "normal", "normal")] * 40
+    usual = [("normal", "normal", "normal")] * 150  # other values hide many a fault
     special = ["tiny", "large", "zeros", "ones", "one_hot"] + ["huge"] * wide
     alike = [(name, name, "normal") for name in special] + [(name,) * 3 for name in special]
     single = [("normal", "normal", name) for name in special]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from actors.job import Deadlines, ranks_of
@@ -68,8 +68,21 @@ class Investigation:
 
 
 def fails_wherever(row: FailureRow) -> Judge:
-    """Says whether a run failed as that of `row` did, with its kernel or another."""
-    return fails_alike(row.strong, row.program.kernel)
+    """Says whether a run failed as that of `row` did, with its kernel or another. What
+    `torch.func.grad` hides, a result that is wrong itself, is what its gradients are wrong by."""
+    alike = fails_alike(row.strong, row.program.kernel)
+    failure = row.outcome.failure
+    if row.program.transform != "grad" or failure is None or not failure.diffs:
+        return alike
+    of_result = replace(failure, diffs=tuple(replace(d, output="out") for d in failure.diffs))
+    key = signature(of_result, row.program).strong
+    in_result = fails_alike(key, row.program.kernel)
+
+    def judge(program: Program, outcome: Outcome) -> bool:
+        shows = program.transform == "none" and in_result(program, outcome)
+        return shows or alike(program, outcome)
+
+    return judge
 
 
 class Stages:

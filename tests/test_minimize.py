@@ -8,7 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from corpus.rows import FailureRow, State
 from corpus.signature import signature
+from fuzz.investigate import fails_wherever
 from fuzz.minimize import Minimize, Minimizer, at_layer, fails_alike
 from fuzz.tasks import RunTask
 from generators.codec import program_id
@@ -244,3 +246,27 @@ def test_as_a_stage_all_runs_must_fail_where_memory_may_decide() -> None:
     stage.tell(task, [BOOM, BOOM, BOOM])
     assert stage.progress
     assert stage.search.best == task.programs[0]
+
+
+def test_wrong_gradients_of_a_transform_are_minimized_to_a_wrong_result() -> None:
+    def off(output: str) -> Outcome:
+        diff = Diff(output=output, what="value", expected="1", actual="2")
+        failure = Failure(
+            kind=FailureKind.WRONG_RESULT, phase=Phase.CHECK, layer=Layer.EAGER, diffs=(diff,)
+        )
+        return Outcome(status="failed", failure=failure)
+
+    program = Program(transform="grad")
+    found = off("dq")
+    assert found.failure is not None
+    row = FailureRow(
+        number=1, program_id="p", program=program, outcome=found, shard=0, state=State.CONFIRMED,
+        strong=signature(found.failure, program).strong,
+    )  # fmt: skip
+    alike = fails_wherever(row)
+    assert alike(program, found)
+    assert alike(Program(), off("out"))
+    assert not alike(Program(transform="vmap"), off("out"))
+    assert not fails_wherever(replace(row, program=Program(training=Training())))(
+        Program(), off("out")
+    )

@@ -44,6 +44,7 @@ class Programs:
         self.backend = weighted(*((weight, backend) for backend, weight in profile.backends))
         self.refusals = one_in(40) if swarm.has("refused") else st.just(False)
         self.refusal = {kernel: st.sampled_from(kinds) for kernel, kinds in REFUSALS.items()}
+        self.dtypes_of = {one: st.sampled_from(one.dtypes) for one in swarm.functions}
         self.functions = st.sampled_from(swarm.functions) if swarm.functions else st.nothing()
         self.shapes = Shapes(swarm)
         self.inputs = Inputs(swarm)
@@ -145,7 +146,7 @@ class Programs:
         training = None
         if function.training and draw(self.running.trains):
             training = self.running.training(draw, False)
-        dtype = draw(st.sampled_from(function.dtypes))
+        dtype = draw(self.dtypes_of[function])
         placed = self._placed(draw, shape, (dtype, dtype, dtype))
         packed = placed["packed"]
         compiled = self.running.compile(draw, backend)

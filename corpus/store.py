@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, Table, case, func, select, update
+from sqlalchemy import Connection, Row, Select, Table, case, delete, func, select, update
 from sqlalchemy.dialects.sqlite import insert
 
 from corpus.bucket import Bucket, bucket_from_data, bucket_to_data
@@ -216,6 +216,13 @@ class Store:
         """Record a bucket, or what is known of it now."""
         with self._writing() as connection:
             _save_bucket(connection, bucket)
+
+    def withdraw_bucket(self, name: str) -> None:
+        """Forget the bucket with that id: its failures are flaky, and have none."""
+        with self._writing() as connection:
+            flaky = {"state": State.FLAKY.value, "bucket": None}
+            connection.execute(update(FAILURES).where(FAILURES.c.bucket == name).values(flaky))
+            connection.execute(delete(BUCKETS).where(BUCKETS.c.id == name))
 
     def bucket(self, name: str) -> Bucket | None:
         """The bucket with that id."""

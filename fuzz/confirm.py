@@ -88,6 +88,13 @@ class Validate:
     def finished(self) -> bool:
         return self._told
 
+    @property
+    def shows_no_hang(self) -> bool:
+        """Whether what was called a hang ended in every clean process that it was given: it was
+        slow, on a loaded machine say, and nobody else will see it hang."""
+        hang = self._failure.kind is FailureKind.HANG
+        return hang and self.runs > 0 and not self.reproduced
+
     def ask(self) -> Task | None:
         if self._asked:
             return None

@@ -313,6 +313,12 @@ class Desk:
             text = script(investigation.best, investigation.failure, self.defects, by_value=True)
             investigation.stage = self._stages.validate(investigation, text, by_value=True)
             return
+        others = any(
+            one.bucket == investigation.bucket for one in self.active if one is not investigation
+        )
+        if stage.shows_no_hang and investigation.bucket.notes.get("repro") is None and not others:
+            self._withdraw(investigation)
+            return
         name = program_id(investigation.best)
         tried = {**investigation.bucket.notes.get("repro", {})}
         tried[name] = {"runs": stage.runs, "reproduced": stage.reproduced}
@@ -327,6 +333,14 @@ class Desk:
             self._park(investigation)
         else:
             investigation.stage = self._stages.variants(investigation)
+
+    def _withdraw(self, investigation: Investigation) -> None:
+        """Takes the bucket back; what was put into it is flaky."""
+        assert investigation.bucket is not None
+        self._store.withdraw_bucket(investigation.bucket.id)
+        self.buckets = [one for one in self.buckets if one.id != investigation.bucket.id]
+        self._flaky[investigation.key] += 1
+        self._leave(investigation)
 
     # Bookkeeping
 

@@ -207,6 +207,42 @@ def test_the_same_programs_run_whatever_the_number_of_workers(
     }
 
 
+class Slow(FakePool):
+    """Masks make programs miss a deadline; `status` is how their scripts end, None if never."""
+
+    status: int | None = 0
+
+    def answer(self, task: Task) -> Answer:
+        if isinstance(task, RunTask):
+            return [hung() if p.mask is not None else PASSED for p in task.programs]
+        if isinstance(task, ShardTask):
+            tally = Tally(task.shard)
+            for place in range(task.shard.size):
+                program = program_of(task.shard.index * task.shard.size + place)
+                tally.add(program, PASSED if program.mask is None else hung())
+            return tally.report(1.0, 0.0)
+        return super().answer(task)
+
+    def repro(self, task: ReproTask) -> ReproRun:
+        return ReproRun(self.status, "")
+
+
+def hung() -> Outcome:
+    failure = Failure(kind=FailureKind.HANG, phase=Phase.FORWARD, layer=Layer.EAGER)
+    return Outcome(status="failed", failure=failure)
+
+
+def test_what_ends_in_clean_processes_is_no_hang(tmp_path: Path) -> None:
+    assert run(tmp_path / "slow", pool=Slow()).ended == "nothing left"
+    left = found(tmp_path / "slow")
+    assert not left["buckets"] and not left["cases"]
+    assert set(left["states"].values()) == {State.FLAKY}
+    pool = Slow()
+    pool.status = None
+    run(tmp_path / "hung", pool=pool)
+    assert {bucket.kind for bucket in found(tmp_path / "hung")["buckets"].values()} == {"hang"}
+
+
 class Killed(BaseException):
     """What SIGKILL is to this process: nothing may handle it."""
 

@@ -82,6 +82,8 @@ class ForkServer:
             "PYTHONDONTWRITEBYTECODE": "1",
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
             "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+            # triton decides at import; on a CPU its kernels (flash_attn's) can only be interpreted
+            "TRITON_INTERPRET": "1",
             # torch decides at import where precompiled headers go: below the temporary folder
             "TMPDIR": str(headers),
             "TORCHINDUCTOR_CACHE_DIR": str(headers / "warm"),

@@ -57,6 +57,8 @@ from actors import confine, procs, warm  # noqa: E402
 from actors.child import main as child  # noqa: E402
 
 JOB = "job.json"
+OPTIONAL = ("flash_attn", "torch_npu")
+"""Packages of kernels, told of where they are installed."""
 
 
 def main() -> None:
@@ -99,18 +101,19 @@ def prepare(headers: Path) -> dict[str, str]:
     return {
         "python": platform.python_version(),
         "torch": str(torch.__version__),
-        "triton": triton_version(),
+        "triton": version("triton") or "none",
         "cxx": compiler_version(),
+        **{name: found for name in OPTIONAL if (found := version(name))},
     }
 
 
-def triton_version() -> str:
+def version(distribution: str) -> str | None:
     from importlib import metadata
 
     try:
-        return metadata.version("triton")
+        return metadata.version(distribution)
     except metadata.PackageNotFoundError:
-        return "none"
+        return None
 
 
 def compiler_version() -> str:

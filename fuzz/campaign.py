@@ -27,11 +27,13 @@ from actors.worker import WorkerConfig
 from corpus.store import Store
 from fuzz.config import CampaignConfig
 from fuzz.desk import Desk, Work
+from fuzz.environment import check_packages
 from fuzz.live import Snapshot, Watcher
 from fuzz.pool import Pool
 from fuzz.schedule import FairShare, Timetable
 from fuzz.tasks import Answer, Finished, Handle, ShardTask, Task, TaskFailed, WorkerDied
 from fuzz.views import bucket_views
+from generators.swarm import PROFILES
 
 TICK_S = 0.5
 GRACE_S = 30.0
@@ -253,6 +255,9 @@ def launch(
         _disk_errors(directory),
     ):
         check_same(config, store, directory)
+        for name in config.profiles:
+            kernels = [kernel for kernel, _ in PROFILES[name].kernels]
+            check_packages(kernels, pool.environment(), f"profiles.{name}")
         store.begin(config.seed, config.model_dump(mode="json"), pool.environment())
         campaign = Campaign(config, directory, pool, store, on_snapshot, scratch=scratch.root)
         return campaign.run()

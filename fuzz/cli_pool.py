@@ -8,6 +8,7 @@ from pathlib import Path
 
 from actors.scratch import Scratch
 from actors.worker import WorkerConfig
+from fuzz.environment import check_packages
 from fuzz.pool import Pool, open_pool, run_all
 from fuzz.schedule import Stage
 from fuzz.tasks import RunTask, TaskFailed, WorkerDied
@@ -39,7 +40,9 @@ def pool_in(
 
 
 def outcomes(pool: Pool, programs: Sequence[Program]) -> list[Outcome]:
-    """Runs each program once, as many at a time as the pool has workers; outcomes in order."""
+    """Runs each program once, as many at a time as the pool has workers; outcomes in order.
+    Raises UserError where the toolchain lacks a kernel's package."""
+    check_packages((program.kernel.kind for program in programs), pool.environment(), "program")
     return [
         _only_outcome(finished.result)
         for finished in run_all(pool, [RunTask((program,)) for program in programs])

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterable, Mapping
 from importlib import metadata
+
+from fuzz.errors import UserError
+from generators.kernels import PACKAGES
 
 DISTRIBUTIONS = ("attnfuzz", "hypothesis", "ray", "torch")
 
@@ -41,6 +45,19 @@ def cpu_model() -> str:
             return next(names, platform.machine()).strip()
     except OSError:
         return platform.machine()
+
+
+def check_packages(kernels: Iterable[str], environment: Mapping[str, str], where: str) -> None:
+    """Raises UserError where one of `kernels` (kinds) comes in a package that the toolchain, whose
+    `environment` is given, does not have; `where` is what asks for it."""
+    for kernel in kernels:
+        package = PACKAGES.get(kernel)
+        if package is not None and package not in environment:
+            raise UserError(
+                f"{where}: the kernel {kernel} needs the package {package}, which the toolchain "
+                f"(Python {environment.get('python', '?')}) does not have; see Optional kernels in "
+                "the README"
+            )
 
 
 def differences(recorded: dict[str, str], now: dict[str, str]) -> dict[str, tuple[str, str]]:

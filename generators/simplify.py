@@ -14,11 +14,20 @@ from itertools import chain
 from generators.codec import program_id
 from generators.complexity import complexity
 from generators.expressions import mask_axes
-from generators.kernels.specs import BlockMaskSpec, Flex, Function, Handwritten, Kernel, Sdpa
+from generators.kernels.specs import (
+    BlockMaskSpec,
+    FlashAttn,
+    Flex,
+    Function,
+    Handwritten,
+    Kernel,
+    Sdpa,
+)
 from generators.masks import Causal
 from generators.program import Compile, Input, Layout, Program, Shape, Surround
 from generators.shrink import calls, expressions, fields, inputs, numbers, shapes
 from generators.validity import problems
+from generators.validity_kernels import FLASH_ATTN_DTYPES
 
 
 def candidates(program: Program) -> Iterator[Program]:
@@ -54,6 +63,9 @@ def resets(p: Program) -> Iterator[Program]:
     yield core
     yield replace(core, training=p.training)
     yield replace(core, kernel=p.kernel, mask=p.mask, score_mod=p.score_mod)
+    # A compiler that breaks attention by hand breaks what is decomposed into it too.
+    yield replace(core, kernel=Handwritten())
+    yield replace(core, kernel=Handwritten(), training=p.training)
     yield replace(
         p, seed=0, q=Input(), k=Input(), v=Input(), packed="none", surround=Surround(), mesh=None,
         calls=(),
@@ -95,6 +107,8 @@ def _plain(kernel: Kernel) -> Kernel:
     """The same kernel, with defaults."""
     if isinstance(kernel, Flex):
         return Flex(block_mask=None if kernel.block_mask is None else BlockMaskSpec())
+    if isinstance(kernel, FlashAttn):
+        return FlashAttn(function=kernel.function)
     if isinstance(kernel, Function):
         return kernel
     return Handwritten() if isinstance(kernel, Handwritten) else Sdpa()
@@ -111,7 +125,14 @@ def fitted(p: Program) -> Program:
         return replace(p, kernel=_fitted_sdpa(p, p.kernel), score_mod=None)
     if isinstance(p.kernel, Flex):
         return replace(p, kernel=_fitted_flex(p, p.kernel))
+    if isinstance(p.kernel, FlashAttn):
+        q, k, v = (_half(entry) for entry in (p.q, p.k, p.v))
+        return replace(p, q=q, k=k, v=v, mask=None, score_mod=None)
     return replace(p, score_mod=None)
+
+
+def _half(entry: Input) -> Input:
+    return entry if entry.dtype in FLASH_ATTN_DTYPES else replace(entry, dtype="float16")
 
 
 def _fitted_sdpa(p: Program, kernel: Sdpa) -> Sdpa:

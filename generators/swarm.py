@@ -89,6 +89,9 @@ PROFILES: dict[str, Profile] = {
         (("sdpa", 1), ("handwritten", 2)),
         (("none", 2), ("eager", 1), ("aot_eager", 3), ("inductor", 1)),
     ),
+    "flash_attn": Profile(
+        (("flash_attn", 1),), (("none", 4), ("eager", 1), ("aot_eager", 2), ("inductor", 2))
+    ),
     "function": Profile(
         (("function", 1),), (("none", 2), ("eager", 2), ("aot_eager", 3), ("inductor", 3))
     ),

@@ -9,14 +9,15 @@ is no mask) is ignored; a field that contradicts another is a problem.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 from generators.expressions import is_boolean, is_constant, mask_axes, nodes, score_axes
 from generators.indices import IntBinary, IntConst, IntLookup, Table
-from generators.kernels.specs import Flex, Function, Handwritten, Sdpa
-from generators.masks import Causal, Compare, TableMask
+from generators.kernels.specs import Flex, Handwritten, Sdpa
+from generators.masks import Compare, TableMask
+from generators.problem import Problem, lengths
 from generators.program import Layout, Program
 from generators.scores import FloatBinary, FloatCall, FloatConst, FloatLookup, Softcap
+from generators.validity_kernels import OF_KERNELS
 
 INTEGERS = ("int32", "int64")
 FLOATS = ("float32", "float16", "bfloat16", "float64")
@@ -27,13 +28,6 @@ FILLS = {
 }
 
 
-class Problem(NamedTuple):
-    """A broken rule: the dotted `key` it is about, and what was expected there, as a sentence."""
-
-    key: str
-    sentence: str
-
-
 __all__ = ["Problem", "mask_axes", "problems", "score_axes"]
 
 Rule = Callable[[Program], Iterator[Problem]]
@@ -42,13 +36,6 @@ Rule = Callable[[Program], Iterator[Problem]]
 def problems(program: Program) -> list[Problem]:
     """Every rule that `program` breaks, in a fixed order; empty when it is a program."""
     return [problem for rule in RULES for problem in rule(program)]
-
-
-def _lengths(p: Program) -> Iterator[tuple[str, int, int]]:
-    """Key prefix, Lq and Lkv of every call."""
-    yield "shape", p.shape.q_len, p.shape.kv_len
-    for i, call in enumerate(p.calls):
-        yield f"calls[{i}]", call.q_len, call.kv_len
 
 
 def _heads(p: Program) -> Iterator[Problem]:
@@ -99,7 +86,7 @@ def _packed(p: Program) -> Iterator[Problem]:
             "shape.v_head_dim", f"expected head_dim ({p.shape.head_dim}), as k and v are packed"
         )
     if p.packed == "qkv":
-        for key, q_len, kv_len in _lengths(p):
+        for key, q_len, kv_len in lengths(p):
             if q_len != kv_len:
                 yield Problem(
                     f"{key}.kv_len", f"expected q_len ({q_len}), as q, k and v are packed"
@@ -187,73 +174,6 @@ def _score_mod(p: Program) -> Iterator[Problem]:
         yield Problem(
             "score_mod", f"expected none: only flex takes one, the kernel is {p.kernel.kind}"
         )
-
-
-def _sdpa(p: Program) -> Iterator[Problem]:
-    kernel = p.kernel
-    if not isinstance(kernel, Sdpa):
-        return
-    if kernel.mask_form == "is_causal":
-        if p.mask != Causal():
-            yield Problem("kernel.mask_form", "expected bool or float: is_causal is Causal only")
-        return
-    if kernel.mask_requires_grad and kernel.mask_form != "float":
-        yield Problem("kernel.mask_requires_grad", "expected false: only a float mask has one")
-    if p.mask is None:
-        return
-    if len(set(kernel.broadcast)) != len(kernel.broadcast):
-        yield Problem("kernel.broadcast", f"expected distinct axes, got {kernel.broadcast}")
-    for axis in kernel.broadcast:
-        if axis in mask_axes(p.mask):
-            yield Problem("kernel.broadcast", f"expected no {axis}: the mask depends on it")
-    for dropped in ("b", "h")[: 4 - kernel.mask_rank]:
-        if dropped not in kernel.broadcast:
-            yield Problem(
-                "kernel.mask_rank", f"expected 4, or {dropped} among the axes that are broadcast"
-            )
-
-
-def _flex(p: Program) -> Iterator[Problem]:
-    if not isinstance(p.kernel, Flex):
-        return
-    spec = p.kernel.block_mask
-    if spec is None:
-        if p.mask is not None:
-            yield Problem("kernel.block_mask", "expected one: flex takes its mask as a BlockMask")
-        return
-    if p.mask is None:
-        yield Problem("kernel.block_mask", "expected none: there is no mask")
-        return
-    axes = mask_axes(p.mask)
-    if "b" in axes and not spec.batch:
-        yield Problem("kernel.block_mask.batch", "expected true: the mask depends on b")
-    if "h" in axes and not spec.heads:
-        yield Problem("kernel.block_mask.heads", "expected true: the mask depends on h")
-    if spec.spare_batch and not spec.batch:
-        yield Problem("kernel.block_mask.spare_batch", "expected 0: the mask is built for no batch")
-
-
-def _handwritten(p: Program) -> Iterator[Problem]:
-    kernel = p.kernel
-    if not isinstance(kernel, Handwritten):
-        return
-    if kernel.scale == 0 and kernel.scaling in ("div", "query_div"):
-        yield Problem("kernel.scale", "expected not 0: it is divided by its inverse")
-    if kernel.scale is not None and kernel.scale <= 0 and kernel.scaling == "both":
-        yield Problem("kernel.scale", f"expected > 0 for its root, got {kernel.scale}")
-    if kernel.softmax == "exp_sum":
-        for key, _, kv_len in _lengths(p):
-            if kv_len == 0:
-                yield Problem(f"{key}.kv_len", "expected > 0: exp_sum takes a maximum over keys")
-
-
-def _function(p: Program) -> Iterator[Problem]:
-    if not isinstance(p.kernel, Function):
-        return
-    if p.mask not in (None, Causal()):
-        yield Problem("mask", "expected none or causal: a function takes no other mask")
-    if p.shape.q_heads != p.shape.kv_heads:
-        yield Problem("shape.q_heads", f"expected kv_heads ({p.shape.kv_heads}) for a function")
 
 
 def _compile(p: Program) -> Iterator[Problem]:
@@ -362,6 +282,6 @@ def _operator(key: str, node: object) -> Iterator[Problem]:
 
 
 RULES: tuple[Rule, ...] = (
-    _heads, _layouts, _packed, _nan_values, _surround, _mesh, _score_mod, _sdpa, _flex,
-    _handwritten, _function, _compile, _gradients, _expressions,
+    _heads, _layouts, _packed, _nan_values, _surround, _mesh, _score_mod, *OF_KERNELS,
+    _compile, _gradients, _expressions,
 )  # fmt: skip

@@ -17,8 +17,12 @@ _PLUGINS = {
     "sdpa": "generators.kernels.sdpa",
     "flex": "generators.kernels.flex",
     "handwritten": "generators.kernels.handwritten",
+    "flash_attn": "generators.kernels.flash_attn",
     "function": "generators.kernels.function",
 }
+
+PACKAGES = {"flash_attn": "flash_attn"}
+"""The distribution that a kernel comes in, where it is not torch."""
 
 
 class _Registry(Mapping[str, "KernelPlugin"]):

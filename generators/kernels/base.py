@@ -7,6 +7,7 @@ in `specs`, and a line in the registry. Imports of torch's names are found in th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -23,7 +24,8 @@ class Inputs:
     defined at top level. `fresh` are the statements that make closures and BlockMasks,
     `fresh_names` what they make: a program that reuses these makes them once for each shape.
     `seen` are statements that set a bool `mask` for choosing where k may have NaN. `imports` are
-    import statements that the text does not tell.
+    import statements that the text does not tell, `environment` variables that have to be set
+    before them, and `set_up` statements after them.
     """
 
     statements: list[str] = field(default_factory=list)
@@ -35,6 +37,8 @@ class Inputs:
     fresh_names: list[str] = field(default_factory=list)
     seen: list[str] = field(default_factory=list)
     imports: list[str] = field(default_factory=list)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    set_up: list[str] = field(default_factory=list)
 
 
 @dataclass

@@ -364,10 +364,19 @@ _FUNCTION_ONLY = (
     (r"get unsupported atten_mask shape, the shape is", "the NPU kernel takes four mask shapes"),
 )  # fmt: skip
 
+_FLASH_ATTN_ROWS: tuple[Refusal, ...] = (
+    Refusal(
+        pattern=r"[kv]_cache must have contiguous last dimension",
+        why="a cache is updated in place, so it is not made contiguous first",
+        kernels=("flash_attn",),
+    ),
+)
+
 REFUSALS: tuple[Refusal, ...] = (
     *_SDPA_ROWS,
     *_FLEX_ROWS,
     *_HANDWRITTEN_ROWS,
+    *_FLASH_ATTN_ROWS,
     *_AUTOGRAD_ROWS,
     *_MESH_ROWS,
     *_COMPILE_ROWS,

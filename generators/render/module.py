@@ -24,4 +24,4 @@ def source(program: Program) -> str:
     if program.compile is not None:
         blocks.append(p.compiled)
     blocks.append(p.run.function())
-    return assemble(blocks, p.inputs.imports)
+    return assemble(blocks, p.inputs)

@@ -154,10 +154,16 @@ def _options(settings: Compile) -> list[str]:
     return options
 
 
-def assemble(blocks: list[Block], extra_imports: list[str]) -> str:
-    """The blocks as a module: imports found, long lines folded, functions apart."""
+def assemble(blocks: list[Block], inputs: Inputs) -> str:
+    """The blocks as a module: imports found, long lines folded, functions apart; what the kernel
+    needs set comes first."""
+    blocks = [inputs.set_up, *blocks]
     text = "\n".join(line for block in blocks for line in block)
-    lines: list[str] = imports(text, extra_imports)
+    lines: list[str] = []
+    if inputs.environment:
+        settings = [f'os.environ["{name}"] = "{v}"' for name, v in inputs.environment.items()]
+        lines += ["import os", "", *settings, ""]
+    lines += imports(text, inputs.imports)
     previous_is_function = False
     for block in filter(None, blocks):
         is_function = block[0].startswith(("def ", "class ", "@"))

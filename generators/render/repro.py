@@ -29,7 +29,7 @@ def repro(program: Program, failure: Failure, *, by_value: bool = False) -> str:
         blocks += check.functions
         blocks += [p.compiled] if check.compiled else []
     blocks += _calls(p, check, failure)
-    text = assemble(blocks, p.inputs.imports)
+    text = assemble(blocks, p.inputs)
     head = title(failure)
     mesh = program.mesh
     if mesh is not None and mesh.ranks == "processes":

@@ -15,6 +15,7 @@ from generators.program import Input, Layout, Program, Shape, Surround, Training
 from generators.scores import ScoreMod
 from generators.strategies.draws import Draw, allowed, one_in, weighted
 from generators.strategies.expressions import Expressions
+from generators.strategies.flash_attn import FlashAttnPrograms
 from generators.strategies.inputs import BSHD, Inputs, layouts
 from generators.strategies.kernels import Kernels, Setting
 from generators.strategies.masks import Masks
@@ -52,6 +53,7 @@ class Programs:
         self.scores = Scores(swarm, self.masks)
         self.kernels = Kernels(swarm)
         self.running = Running(swarm, self.shapes)
+        self.flash_attn = FlashAttnPrograms(self.shapes, self.running)
         causal = ((1, "causal"),) if swarm.has("mask.causal") else ()
         self.has_mask = {
             "sdpa": weighted((2, "none"), (3, "causal"), (3, "tree")),
@@ -71,6 +73,8 @@ class Programs:
         backend = draw(self.backend)
         if kind == "function":
             return self._calling(draw, backend, draw(self.functions))
+        if kind == "flash_attn":
+            return self.flash_attn.draw(draw, backend)
         refusal = draw(self.refusal[kind]) if draw(self.refusals) else None
         shape = self.shapes.draw(draw)
         training, transform = self._derivatives(draw, kind, backend, refusal)

@@ -92,6 +92,9 @@ def exception_type(raised: Raised) -> str:
 def _of_exception(failure: Failure, raised: Raised, program: Program) -> Signature:
     name = exception_type(raised)
     message = _message(failure, raised, name)
+    if name == "Unsupported":
+        title = f"{name}: {message} ({phase_class(failure)})"
+        return _of_untraceable(failure.kind, message, title, program.kernel.kind)
     frames = telling_frames(raised.frames)
     phase = phase_class(failure)
     strong = _key(failure.kind, name, phase, message, *frames)
@@ -181,7 +184,9 @@ def _of_difference(failure: Failure, program: Program) -> Signature:
     subject = f" of {kernel} attention" + ("" if layer == "eager" else f" ({layer})")
     name = first.output if first else failure.oracle or "something"
     if first is not None and first.what == "graph":
-        return _of_graph_break(mask_volatile(first.actual), kernel)
+        reason = mask_volatile(failure.evidence.get("graph breaks", first.actual).split("\n\n")[0])
+        title = f"graph break in compiled attention: {reason}"
+        return _of_untraceable(failure.kind, reason, title, kernel)
     return Signature(
         strong=_key(failure.kind, f"{kernel}-{layer}", *wrong),
         title=_title(f"{_ADJECTIVE[failure.kind].format(what=_property(first))} `{name}`{subject}"),
@@ -193,13 +198,13 @@ def _of_difference(failure: Failure, program: Program) -> Signature:
     )
 
 
-def _of_graph_break(reason: str, kernel: str) -> Signature:
-    """What dynamo says of a break is its cause, as it is of the exception that fullgraph=True
-    makes of it."""
+def _of_untraceable(kind: FailureKind, reason: str, title: str, kernel: str) -> Signature:
+    """What dynamo says that it cannot trace is the cause, whether it breaks the graph there or
+    raises, as with fullgraph=True."""
     return Signature(
-        strong=_key(FailureKind.GRAPH_BREAK, "graph", reason),
-        title=_title(f"graph break in compiled attention: {reason}"),
-        aliases=(_alias("kernel", FailureKind.GRAPH_BREAK, kernel),),
+        strong=f"untraceable-{_digest(reason)}",
+        title=_title(title),
+        aliases=(_alias("kernel", kind, kernel),),
         needs_trigger=not _tells(FailureKind.GRAPH_BREAK, reason),
     )
 

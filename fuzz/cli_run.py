@@ -146,7 +146,7 @@ def _search(many: Pool, program: Program, where: str) -> Minimize:
         never = f"but it never did in {CONFIRM_RUNS} runs"
         raise UserError(f"{where}: expected a program that fails, {never}")
     assert first.failure is not None
-    judge = fails_alike(_key(first.failure, program))
+    judge = fails_alike(_key(first.failure, program), kind=first.failure.kind)
     confirm = Confirm(program, judge, CONFIRM_RUNS)
     drive(many, confirm)
     note(f"fails in {confirm.failed} of {confirm.runs} runs: {first.failure.kind.value}")

@@ -67,10 +67,10 @@ class Investigation:
         return (self.known is not None, math.ceil(math.log2(max(seconds, 1.0))), self.row.number)
 
 
-def fails_wherever(row: FailureRow) -> Judge:
+def fails_wherever(row: FailureRow, kind: FailureKind | None = None) -> Judge:
     """Says whether a run failed as that of `row` did, with its kernel or another. What
     `torch.func.grad` hides, a result that is wrong itself, is what its gradients are wrong by."""
-    alike = fails_alike(row.strong, row.program.kernel)
+    alike = fails_alike(row.strong, row.program.kernel, kind)
     failure = row.outcome.failure
     if row.program.transform != "grad" or failure is None or not failure.diffs:
         return alike
@@ -104,7 +104,7 @@ class Stages:
         search = Minimizer(
             investigation.best,
             investigation.outcome,
-            fails_wherever(row),
+            fails_wherever(row, failure.kind),
             max_candidates=max(1, self._config.minimize.max_candidates - row.evaluated),
             avoid=lambda program: assign(found, failure, features(program), mine) is not None,
         )

@@ -22,7 +22,7 @@ from fuzz.schedule import outcomes_of
 from fuzz.tasks import Answer, RunTask, Task
 from generators.codec import program_id, to_data
 from generators.kernels.specs import Kernel
-from generators.outcome import Layer, Outcome
+from generators.outcome import FailureKind, Layer, Outcome
 from generators.program import Compile, Program
 from generators.simplify import candidates, complexity
 from generators.validity import problems
@@ -31,8 +31,11 @@ Step = frozenset[tuple[str, str]]
 Judge = Callable[[Program, Outcome], bool]
 
 
-def fails_alike(key: str, kernel: Kernel | None = None) -> Judge:
-    """A judge that says whether a run failed with the strong key `key`.
+def fails_alike(
+    key: str, kernel: Kernel | None = None, kind: FailureKind | None = None
+) -> Judge:
+    """A judge that says whether a run failed with the strong key `key`, and as `kind` where it is
+    given: what dynamo cannot trace has one key, whether it breaks the graph or raises.
 
     With `kernel`, that of the program the key is of, results that are wrong in the same way are
     alike whatever kernel gave them: what is wrong in checkpointing is so for all of them, and is
@@ -41,7 +44,7 @@ def fails_alike(key: str, kernel: Kernel | None = None) -> Judge:
 
     def judge(program: Program, outcome: Outcome) -> bool:
         failure = outcome.failure
-        if failure is None:
+        if failure is None or kind not in (None, failure.kind):
             return False
         if kernel is not None and failure.raised is None and failure.diffs:
             program = replace(program, kernel=kernel)

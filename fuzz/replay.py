@@ -143,7 +143,7 @@ def judge(expected: Seen, observed: Sequence[Seen], reliable: bool) -> Verdict:
 
 
 def matches(one: Seen, expected: Seen) -> bool:
-    """Same strong key (which has the kind in it)?"""
+    """Same strong key?"""
     return one.key == expected.key
 
 

@@ -67,6 +67,8 @@ def _compiles(program: Program) -> Iterator[tuple[str, Program]]:
             f"dynamic={dynamic}",
             replace(program, compile=replace(program.compile, dynamic=dynamic)),
         )
+    whole = not program.compile.fullgraph
+    yield f"fullgraph={whole}", replace(program, compile=replace(program.compile, fullgraph=whole))
 
 
 class Variants:

@@ -128,7 +128,7 @@ def test_what_the_package_does_not_take_is_no_program(program: Program, key: str
 
 
 def test_a_toolchain_without_the_package_is_one_sentence() -> None:
-    with pytest.raises(UserError, match="profiles.flash_attn: the kernel flash_attn needs the pack"):
+    with pytest.raises(UserError, match="profiles.flash_attn: the kernel flash_attn needs"):
         check_packages(["sdpa", "flash_attn"], {"python": "3.11.7"}, "profiles.flash_attn")
     check_packages(["flash_attn"], {"flash_attn": "2.8.3"}, "profiles.flash_attn")
 

@@ -190,6 +190,26 @@ def test_fails_alike_compares_strong_keys() -> None:
     assert not judge(BUSY, PASSED)
 
 
+def test_a_break_in_the_graph_is_minimized_as_one_though_its_exception_has_its_key() -> None:
+    reason = "Call to `f()`\n  Explanation: Dynamo does not know how to trace f"
+    unknown = Raised(type="torch._dynamo.exc.Unsupported", message=reason)
+    error = Failure(
+        kind=FailureKind.COMPILE_ERROR, phase=Phase.COMPILE, layer=Layer.DYNAMO, raised=unknown
+    )
+    diff = Diff(output="attention", what="graph", expected="whole", actual="Call to `f()`")
+    broken = Failure(
+        kind=FailureKind.GRAPH_BREAK, phase=Phase.CHECK, layer=Layer.DYNAMO, diffs=(diff,),
+        evidence={"graph breaks": f"{reason}\n\n  Developer debug context: f"},
+    )  # fmt: skip
+    key = signature(broken, BUSY).strong
+    assert key == signature(error, BUSY).strong
+    raising = Outcome(status="failed", failure=error)
+    assert fails_alike(key)(BUSY, raising)
+    assert not fails_alike(key, kind=FailureKind.GRAPH_BREAK)(BUSY, raising)
+    breaking = Outcome(status="failed", failure=broken)
+    assert fails_alike(key, kind=FailureKind.GRAPH_BREAK)(BUSY, breaking)
+
+
 def test_wrong_numbers_at_another_layer_are_another_failure() -> None:
     def wrong(layer: Layer) -> Outcome:
         diff = Diff(output="out", what="value", expected="1", actual="2", error=1.0, budget=0.1)

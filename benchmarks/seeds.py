@@ -22,6 +22,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from corpus.bucket import Bucket
 from corpus.store import Store
 from fuzz.campaign import launch
 from fuzz.config import CampaignConfig, load_config
@@ -29,21 +30,32 @@ from fuzz.live import BucketView, Snapshot
 from generators.swarm import UserFunction
 
 HERE = Path(__file__).resolve().parent / "seeds"
+NPU = HERE.parents[1] / "configs" / "torch_npu_stand_in.py"
 
 
 @dataclass(frozen=True)
 class Incident:
-    """`kind` and a pattern of the bucket's title say what is to be found; `preload` is a file in
-    benchmarks/seeds, None for torch as it is; `function` the kernel that it defines."""
+    """`kind` and a pattern of the bucket's title say what is to be found; `files` are preload
+    files, none for torch as it is; `function` is the kernel that they define, `profile` one that
+    the campaign needs besides the general ones."""
 
     name: str
     kind: str
     title: str
-    preload: str | None = None
+    files: tuple[Path, ...] = ()
     function: UserFunction | None = None
+    profile: str | None = None
 
-    def is_in(self, bucket: BucketView) -> bool:
-        return bucket.kind == self.kind and bool(re.search(self.title, bucket.title))
+    def is_in(self, bucket: BucketView | Bucket) -> bool:
+        """What dynamo cannot trace has one bucket, of the kind that it was first seen as."""
+        untraced = ("compile_error", "graph_break")
+        kinds = untraced if self.kind in untraced else (self.kind,)
+        return bucket.kind in kinds and bool(re.search(self.title, bucket.title))
+
+
+def emulated(name: str) -> tuple[Path, ...]:
+    """The preload file of that name beside the configuration."""
+    return (HERE / f"{name}.py",)
 
 
 def kernel(target: str) -> UserFunction:
@@ -52,23 +64,27 @@ def kernel(target: str) -> UserFunction:
 
 INCIDENTS = (
     Incident("1-flex-compile", "compile_error", "FakeIdVariable"),
-    Incident("1-flex-compile-2.7", "compile_error", "call_id", "id_of_nested_function"),
-    Incident("1-flex-graph-break-2.7", "graph_break", "call_id", "id_of_nested_function"),
+    Incident("1-flex-compile-2.7", "compile_error", "call_id", emulated("id_of_nested_function")),
+    Incident("1-flex-graph-break-2.7", "graph_break", "call_id", emulated("id_of_nested_function")),
     Incident(
-        "2-opaque-builtin", "graph_break", "Unsupported method call", "opaque_builtin",
+        "2-opaque-builtin", "graph_break", "Unsupported method call", emulated("opaque_builtin"),
         kernel("opaque_kernel:attention"),
     ),
     Incident(
-        "2-fake-strides", "metadata_mismatch", "expected size", "fake_with_other_strides",
+        "2-fake-strides", "metadata_mismatch", "expected size", emulated("fake_with_other_strides"),
         kernel("custom_kernel:attention"),
     ),
     Incident(
-        "2-recompile-limit", "recompile_limit", "", "compiled_for_each_length",
+        "2-recompile-limit", "recompile_limit", "", emulated("compiled_for_each_length"),
         kernel("counting_kernel:attention"),
     ),
-    Incident("3-no-valid-choices", "no_valid_choices", "", "no_valid_choices"),
+    Incident("3-no-valid-choices", "no_valid_choices", "", emulated("no_valid_choices")),
     Incident("4-type-mixing", "type_mixing", "mixed torch.Tensor and DTensor"),
-    Incident("5-hang", "hang", "barrier", "ranks_part_ways"),
+    Incident(
+        "4-npu-type-mixing", "type_mixing", "npu_fusion_attention.* mixed torch.Tensor and DTensor",
+        (NPU, *emulated("npu_mask_left_plain")), profile="npu_fusion_attention",
+    ),
+    Incident("5-hang", "hang", "barrier", emulated("ranks_part_ways")),
 )  # fmt: skip
 
 
@@ -93,28 +109,28 @@ class Watch:
 def campaign(incident: Incident, base: CampaignConfig, directory: Path) -> tuple[str, ...]:
     """One campaign; the cells of its row."""
     changes: dict[str, object] = {}
-    if incident.preload is not None:
-        changes["preload"] = [HERE / f"{incident.preload}.py"]
+    if incident.files:
+        changes["preload"] = list(incident.files)
+    profile = incident.profile
     if incident.function is not None:
         changes["functions"] = (incident.function,)
-        changes["profiles"] = dict(base.profiles) | {"function": 4.0}
+        profile = "function"
+    if profile is not None:
+        changes["profiles"] = dict(base.profiles) | {profile: 4.0}
     watch = Watch(incident)
     try:
         if launch(base.model_copy(update=changes), directory, watch).ended == "interrupted":
             raise KeyboardInterrupt
     except Found:
         pass
-    lines = [
-        len(script.read_text().splitlines())
-        for script in directory.glob(f"corpus/*{incident.kind.replace('_', '-')}*/*/repro.py")
-    ]
     with Store(directory, create=False) as store:
         executed = store.totals().executed
-        alike = [
-            b
-            for b in store.buckets()
-            if b.kind == incident.kind and re.search(incident.title, b.title)
-        ]
+        alike = [bucket for bucket in store.buckets() if incident.is_in(bucket)]
+    lines = [
+        len(script.read_text().splitlines())
+        for bucket in alike
+        for script in (directory / "corpus" / bucket.folder).glob("*/repro.py")
+    ]
     return (
         incident.name,
         str(base.seed),

@@ -257,7 +257,7 @@ def launch(
         check_same(config, store, directory)
         for name in config.profiles:
             kernels = [kernel for kernel, _ in PROFILES[name].kernels]
-            check_packages(kernels, pool.environment(), f"profiles.{name}")
+            check_packages(kernels, pool.environment(), f"profiles.{name}", config.preload)
         store.begin(config.seed, config.model_dump(mode="json"), pool.environment())
         campaign = Campaign(config, directory, pool, store, on_snapshot, scratch=scratch.root)
         return campaign.run()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from actors.scratch import Scratch
 from actors.worker import WorkerConfig
-from fuzz.environment import check_packages
+from fuzz.environment import check_packages, lacks_package
 from fuzz.pool import Pool, open_pool, run_all
 from fuzz.schedule import Stage
 from fuzz.tasks import RunTask, TaskFailed, WorkerDied
@@ -42,11 +42,14 @@ def pool_in(
 def outcomes(pool: Pool, programs: Sequence[Program]) -> list[Outcome]:
     """Runs each program once, as many at a time as the pool has workers; outcomes in order.
     Raises UserError where the toolchain lacks a kernel's package."""
-    check_packages((program.kernel.kind for program in programs), pool.environment(), "program")
-    return [
+    told = [
         _only_outcome(finished.result)
         for finished in run_all(pool, [RunTask((program,)) for program in programs])
     ]
+    for program, outcome in zip(programs, told, strict=True):
+        if lacks_package(program, outcome):
+            check_packages([program.kernel.kind], pool.environment(), "program")
+    return told
 
 
 def drive(

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 
 from fuzz.errors import UserError
 from generators.kernels import PACKAGES
+from generators.outcome import Outcome
+from generators.program import Program
 
 DISTRIBUTIONS = ("attnfuzz", "hypothesis", "ray", "torch")
 
@@ -47,17 +49,31 @@ def cpu_model() -> str:
         return platform.machine()
 
 
-def check_packages(kernels: Iterable[str], environment: Mapping[str, str], where: str) -> None:
+def check_packages(
+    kernels: Iterable[str],
+    environment: Mapping[str, str],
+    where: str,
+    preload: Sequence[object] = (),
+) -> None:
     """Raises UserError where one of `kernels` (kinds) comes in a package that the toolchain, whose
-    `environment` is given, does not have; `where` is what asks for it."""
+    `environment` is given, does not have, and that no `preload` file can have defined; `where` is
+    what asks for it."""
     for kernel in kernels:
         package = PACKAGES.get(kernel)
-        if package is not None and package not in environment:
+        if package is not None and package not in environment and not preload:
             raise UserError(
                 f"{where}: the kernel {kernel} needs the package {package}, which the toolchain "
                 f"(Python {environment.get('python', '?')}) does not have; see Optional kernels in "
                 "the README"
             )
+
+
+def lacks_package(program: Program, outcome: Outcome) -> bool:
+    """Whether the program ended where it imports its kernel's package."""
+    package = PACKAGES.get(program.kernel.kind)
+    raised = outcome.failure.raised if outcome.failure else None
+    missing = raised is not None and raised.type.endswith("ModuleNotFoundError")
+    return missing and raised is not None and f"'{package}'" in raised.message
 
 
 def differences(recorded: dict[str, str], now: dict[str, str]) -> dict[str, tuple[str, str]]:

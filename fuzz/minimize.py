@@ -31,9 +31,7 @@ Step = frozenset[tuple[str, str]]
 Judge = Callable[[Program, Outcome], bool]
 
 
-def fails_alike(
-    key: str, kernel: Kernel | None = None, kind: FailureKind | None = None
-) -> Judge:
+def fails_alike(key: str, kernel: Kernel | None = None, kind: FailureKind | None = None) -> Judge:
     """A judge that says whether a run failed with the strong key `key`, and as `kind` where it is
     given: what dynamo cannot trace has one key, whether it breaks the graph or raises.
 

@@ -14,7 +14,14 @@ from fuzz.minimize import Judge
 from fuzz.schedule import outcomes_of
 from fuzz.tasks import Answer, RunTask, Task
 from generators.codec import program_id
-from generators.kernels.specs import BlockMaskSpec, Flex, Handwritten, Sdpa
+from generators.kernels.specs import (
+    BlockMaskSpec,
+    FlashAttn,
+    Flex,
+    Handwritten,
+    NpuFusionAttention,
+    Sdpa,
+)
 from generators.outcome import Outcome
 from generators.program import Compile, Program
 from generators.validity import problems
@@ -42,6 +49,8 @@ def _layers(program: Program) -> Iterator[tuple[str, Program]]:
 
 
 def _kernels(program: Program) -> Iterator[tuple[str, Program]]:
+    if isinstance(program.kernel, FlashAttn | NpuFusionAttention):
+        return  # they have masks of their own, which the others would not be given
     scale = getattr(program.kernel, "scale", None)
     gqa = program.shape.q_heads != program.shape.kv_heads
     block_mask = BlockMaskSpec(batch=True, heads=True) if program.mask is not None else None

@@ -21,6 +21,7 @@ from generators.kernels.specs import (
     Function,
     Handwritten,
     Kernel,
+    NpuFusionAttention,
     Sdpa,
 )
 from generators.masks import Causal
@@ -109,6 +110,8 @@ def _plain(kernel: Kernel) -> Kernel:
         return Flex(block_mask=None if kernel.block_mask is None else BlockMaskSpec())
     if isinstance(kernel, FlashAttn):
         return FlashAttn(function=kernel.function)
+    if isinstance(kernel, NpuFusionAttention):
+        return NpuFusionAttention(sparse_mode=kernel.sparse_mode, mask_shape=kernel.mask_shape)
     if isinstance(kernel, Function):
         return kernel
     return Handwritten() if isinstance(kernel, Handwritten) else Sdpa()

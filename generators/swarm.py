@@ -92,6 +92,10 @@ PROFILES: dict[str, Profile] = {
     "flash_attn": Profile(
         (("flash_attn", 1),), (("none", 4), ("eager", 1), ("aot_eager", 2), ("inductor", 2))
     ),
+    "npu_fusion_attention": Profile(
+        (("npu_fusion_attention", 1),),
+        (("none", 3), ("eager", 1), ("aot_eager", 3), ("inductor", 1)),
+    ),
     "function": Profile(
         (("function", 1),), (("none", 2), ("eager", 2), ("aot_eager", 3), ("inductor", 3))
     ),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 from generators.expressions import is_boolean, is_constant, mask_axes, nodes, score_axes
 from generators.indices import IntBinary, IntConst, IntLookup, Table
-from generators.kernels.specs import Flex, Handwritten, Sdpa
+from generators.kernels.specs import Flex, Handwritten, NpuFusionAttention, Sdpa
 from generators.masks import Compare, TableMask
 from generators.problem import Problem, lengths
 from generators.program import Layout, Program
@@ -151,8 +151,8 @@ def _mesh(p: Program) -> Iterator[Problem]:
     if mesh is None:
         return
     baddbmm = isinstance(p.kernel, Handwritten) and p.kernel.product == "baddbmm"
-    if not isinstance(p.kernel, Sdpa | Handwritten) or baddbmm:
-        yield Problem("mesh", "expected none, or SDPA or attention by hand (but for baddbmm)")
+    if not isinstance(p.kernel, Sdpa | Handwritten | NpuFusionAttention) or baddbmm:
+        yield Problem("mesh", "expected none, or SDPA, the NPU's or by hand (but for baddbmm)")
     for key, wrong in (
         ("surround.projections", p.surround.projections),
         ("surround.checkpoint", p.surround.checkpoint != "none"),

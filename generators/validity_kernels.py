@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from generators.expressions import mask_axes
-from generators.kernels.specs import FlashAttn, Flex, Function, Handwritten, KVCache, Sdpa
+from generators.kernels.specs import (
+    FlashAttn,
+    Flex,
+    Function,
+    Handwritten,
+    KVCache,
+    NpuFusionAttention,
+    Sdpa,
+)
 from generators.masks import Causal
 from generators.problem import Problem, lengths
 from generators.program import Program
@@ -134,4 +142,32 @@ def _flash_attn_kvcache(p: Program, cache: KVCache) -> Iterator[Problem]:
             yield Problem(f"{key}.kv_len", f"expected a multiple of {cache.page_size}, the page")
 
 
-OF_KERNELS = (_sdpa, _flex, _handwritten, _flash_attn, _function)
+def _npu_fusion_attention(p: Program) -> Iterator[Problem]:
+    kernel = p.kernel
+    if not isinstance(kernel, NpuFusionAttention):
+        return
+    if p.transform != "none":
+        yield Problem("transform", "expected none with npu_fusion_attention")
+    if p.shape.v_head_dim not in (None, p.shape.head_dim):
+        yield Problem("shape.v_head_dim", "expected head_dim for npu_fusion_attention")
+    own, packed = kernel.sparse_mode > 1, kernel.input_layout == "TND"
+    if p.mask is not None and own:
+        yield Problem("mask", f"expected none: sparse_mode {kernel.sparse_mode} has its own")
+    if p.mask is not None and packed:
+        yield Problem("mask", "expected none for TND")
+    if p.mask is None and kernel.sparse_mode == 1:
+        yield Problem("mask", "expected one: sparse_mode 1 needs it")
+    axes = mask_axes(p.mask) if p.mask is not None else frozenset()
+    for axis, shapes in (("b", ("B1SS", "BNSS")), ("h", ("BNSS",))):
+        if axis in axes and kernel.mask_shape not in shapes:
+            yield Problem(
+                "kernel.mask_shape", f"expected {' or '.join(shapes)}: it depends on {axis}"
+            )
+    for key, q_len, kv_len in lengths(p):
+        if not q_len or not kv_len:
+            yield Problem(f"{key}.q_len", "expected lengths above 0 for npu_fusion_attention")
+        if kernel.sparse_mode in (3, 4) and q_len > kv_len:
+            yield Problem(f"{key}.q_len", "expected kv_len at most: each query has to see a key")
+
+
+OF_KERNELS = (_sdpa, _flex, _handwritten, _flash_attn, _npu_fusion_attention, _function)

@@ -53,9 +53,7 @@ def _of_entry(options: dict, entry: int) -> dict:
 
 
 def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, **options: object) -> Tensor:
-    return torch.stack(
-        [attend(q[b], k[b], v[b], _of_entry(options, b)) for b in range(q.shape[0])]
-    )
+    return torch.stack([attend(q[b], k[b], v[b], _of_entry(options, b)) for b in range(q.shape[0])])
 
 
 def flash_attn_kvpacked_func(q: Tensor, kv: Tensor, **options: object) -> Tensor:

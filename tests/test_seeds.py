@@ -13,7 +13,14 @@ from actors.worker import Executor, WorkerConfig
 from benchmarks.seeds import HERE, INCIDENTS, Incident
 from corpus.signature import signature
 from fuzz.config import load_config
-from generators.kernels.specs import BlockMaskSpec, Flex, Function, Handwritten, Sdpa
+from generators.kernels.specs import (
+    BlockMaskSpec,
+    Flex,
+    Function,
+    Handwritten,
+    NpuFusionAttention,
+    Sdpa,
+)
 from generators.masks import Causal, Documents
 from generators.outcome import Layer
 from generators.program import Call, Compile, Mesh, Program, Shape
@@ -48,6 +55,9 @@ SHOWS = {
         Program(kernel=Flex(), compile=Compile(), shape=Shape(head_dim=128)), Layer.INDUCTOR,
     ),
     "4-type-mixing": (MIXING, Layer.EAGER),
+    "4-npu-type-mixing": (
+        replace(MIXING, kernel=NpuFusionAttention(sparse_mode=2), mask=None), Layer.EAGER,
+    ),
     "5-hang": (GANG, Layer.AOT_EAGER),
 }  # fmt: skip
 
@@ -63,7 +73,7 @@ def test_an_incident_shows_with_its_kind_and_layer(incident: Incident) -> None:
     program, layer = SHOWS[incident.name]
     if incident.function is not None:
         program = replace(program, kernel=Function(target=incident.function.target))
-    preload = (str(HERE / f"{incident.preload}.py"),) if incident.preload else ()
+    preload = tuple(str(path) for path in incident.files)
     with Scratch.create() as scratch:
         executor = Executor(WorkerConfig(scratch=str(scratch.root), preload=preload))
         try:

@@ -18,10 +18,11 @@ _PLUGINS = {
     "flex": "generators.kernels.flex",
     "handwritten": "generators.kernels.handwritten",
     "flash_attn": "generators.kernels.flash_attn",
+    "npu_fusion_attention": "generators.kernels.npu_fusion_attention",
     "function": "generators.kernels.function",
 }
 
-PACKAGES = {"flash_attn": "flash_attn"}
+PACKAGES = {"flash_attn": "flash_attn", "npu_fusion_attention": "torch_npu"}
 """The distribution that a kernel comes in, where it is not torch."""
 
 

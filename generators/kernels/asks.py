@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from generators.kernels.specs import Flex, Handwritten, Sdpa
+from generators.kernels.specs import Flex, Handwritten, NpuFusionAttention, Sdpa
 from generators.program import Program
 from generators.tree import walk
 
@@ -114,7 +114,10 @@ def distributed(program: Program) -> bool:
 
 
 def leaves_its_mask_plain(program: Program) -> bool:
-    return program.mesh is not None and program.mesh.plain_mask and program.mask is not None
+    kernel = program.kernel
+    own = isinstance(kernel, NpuFusionAttention) and kernel.sparse_mode > 1
+    masked = own or program.mask is not None
+    return program.mesh is not None and program.mesh.plain_mask and masked
 
 
 def learnable_tables(program: Program) -> bool:

@@ -39,6 +39,7 @@ SDPA = ("sdpa", "function")
 FLEX = ("flex", "function")
 HAND = ("handwritten", "function")
 ANY = ("sdpa", "flex", "handwritten", "function")
+MESHED = (*ANY, "npu_fusion_attention")
 OWN = ("function",)
 COMPILE = ("compile",)
 
@@ -248,20 +249,20 @@ _MESH_ROWS: tuple[Refusal, ...] = (
     Refusal(
         pattern=r"Operator \S+ does not have a sharding strategy registered",
         why="DTensor has no rule for this operator",
-        kernels=ANY,
+        kernels=MESHED,
         needs=asks.distributed,
     ),
     Refusal(
         pattern=r"Cannot (?:un)?flatten unevenly sharded tensor|"
         r"This operation would remove or reshape sharded dimension",
         why="DTensor reshapes a sharded dimension only where each rank can do it alone",
-        kernels=ANY,
+        kernels=MESHED,
         needs=asks.distributed,
     ),
     Refusal(
         pattern=r"got mixed torch\.Tensor and DTensor, need to convert all torch\.Tensor",
         why="the program itself leaves its mask a plain tensor",
-        kernels=ANY,
+        kernels=MESHED,
         needs=asks.leaves_its_mask_plain,
     ),
 )

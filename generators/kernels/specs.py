@@ -12,6 +12,7 @@ from generators.indices import STRICT
 Scale = Annotated[float, Field(allow_inf_nan=False, ge=-1e4, le=1e4)]
 BlockEdge = Annotated[int, Field(ge=1, le=1024)]
 Target = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$", max_length=200)]
+Tockens = Annotated[int, Field(ge=0, le=2147483647)]
 Dim = Literal["b", "h", "q_idx", "kv_idx"]
 
 
@@ -161,4 +162,29 @@ class FlashAttn:
     cache: KVCache = field(default_factory=KVCache)
 
 
-Kernel = Annotated[Sdpa | Flex | Handwritten | FlashAttn | Function, Field(discriminator="kind")]
+@dataclass(frozen=True, kw_only=True)
+class NpuFusionAttention:
+    """`torch_npu.npu_fusion_attention`, with its documented meaning. `input_layout`: how q, k and v
+    are handed over (B batch, N heads, S length, D head_dim, H = N * D, T the tokens of all batch
+    entries, one after the other).
+
+    `sparse_mode` 0 and 1 take the program's mask as `atten_mask`, True where nothing is seen, of a
+    `mask_shape` of the four that there are (1 needs a mask). The others have masks of their own,
+    and take the triangle of 2048 x 2048 that their documentation asks for: 2 is causal from the
+    top left, 3 from the bottom right, 4 a band around that diagonal, `pre_tockens` to its left and
+    `next_tockens` to its right."""
+
+    __pydantic_config__ = STRICT
+    kind: Literal["npu_fusion_attention"] = "npu_fusion_attention"
+    input_layout: Literal["BNSD", "BSND", "BSH", "SBH", "TND"] = "BNSD"
+    scale: Scale | None = None
+    sparse_mode: Literal[0, 1, 2, 3, 4] = 0
+    pre_tockens: Tockens = 2147483647
+    next_tockens: Tockens = 2147483647
+    mask_shape: Literal["11SS", "SS", "B1SS", "BNSS"] = "11SS"
+
+
+Kernel = Annotated[
+    Sdpa | Flex | Handwritten | FlashAttn | NpuFusionAttention | Function,
+    Field(discriminator="kind"),
+]

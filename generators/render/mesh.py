@@ -32,7 +32,7 @@ def distributed(scene: Scene, names: list[str]) -> list[str]:
         return []
     lines = [f"{name} = {_placed(name, getattr(mesh, name))}" for name in ("q", "k", "v")]
     for name in names:
-        plain = mesh.plain_mask and name in ("mask", "attn_mask")
+        plain = mesh.plain_mask and name in ("mask", "attn_mask", "atten_mask")
         if name not in ("q", "k", "v") and not plain:
             lines.append(f"{name} = {_placed(name, 'replicate')}")
     return lines

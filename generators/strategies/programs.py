@@ -19,6 +19,7 @@ from generators.strategies.flash_attn import FlashAttnPrograms
 from generators.strategies.inputs import BSHD, Inputs, layouts
 from generators.strategies.kernels import Kernels, Setting
 from generators.strategies.masks import Masks
+from generators.strategies.npu_fusion_attention import NpuFusionAttentionPrograms
 from generators.strategies.running import Running
 from generators.strategies.scores import Scores
 from generators.strategies.shapes import Shapes, affordable
@@ -51,8 +52,11 @@ class Programs:
         self.inputs = Inputs(swarm)
         self.masks = Masks(swarm, Expressions(swarm))
         self.scores = Scores(swarm, self.masks)
-        self.kernels = Kernels(swarm)
         self.running = Running(swarm, self.shapes)
+        self.npu_fusion_attention = NpuFusionAttentionPrograms(
+            self.shapes, self.inputs, self.masks, self.running
+        )
+        self.kernels = Kernels(swarm)
         self.flash_attn = FlashAttnPrograms(self.shapes, self.running)
         causal = ((1, "causal"),) if swarm.has("mask.causal") else ()
         self.has_mask = {
@@ -75,6 +79,8 @@ class Programs:
             return self._calling(draw, backend, draw(self.functions))
         if kind == "flash_attn":
             return self.flash_attn.draw(draw, backend)
+        if kind == "npu_fusion_attention":
+            return self.npu_fusion_attention.draw(draw, backend)
         refusal = draw(self.refusal[kind]) if draw(self.refusals) else None
         shape = self.shapes.draw(draw)
         training, transform = self._derivatives(draw, kind, backend, refusal)

@@ -1,0 +1,95 @@
+"""`torch_npu.npu_fusion_attention`, written down."""
+
+from __future__ import annotations
+
+from generators.kernels.base import Body, Inputs, Meaning
+from generators.kernels.specs import NpuFusionAttention
+from generators.render.dense import dense_mask, full_shape
+from generators.render.scene import Scene
+from generators.render.sizes import commas, tuple_of
+
+BROADCAST: dict[str, tuple[str, ...]] = {
+    "11SS": ("b", "h"), "SS": ("b", "h"), "B1SS": ("h",), "BNSS": (),
+}  # fmt: skip
+TRIANGLE = "atten_mask = torch.ones(2048, 2048, dtype=torch.bool).triu(1)"
+
+
+class NpuFusionAttentionPlugin:
+    """The mask is an argument `atten_mask`, True where nothing is seen."""
+
+    def spec(self, scene: Scene) -> NpuFusionAttention:
+        kernel = scene.program.kernel
+        assert isinstance(kernel, NpuFusionAttention)
+        return kernel
+
+    def inputs(self, scene: Scene) -> Inputs:
+        spec, mask = self.spec(scene), scene.program.mask
+        inputs = Inputs(imports=["import torch_npu"])
+        if spec.sparse_mode > 1:
+            inputs.statements.append(TRIANGLE)
+        elif mask is not None:
+            shape = full_shape(scene, BROADCAST[spec.mask_shape])  # type: ignore[arg-type]
+            shape = shape[2:] if spec.mask_shape == "SS" else shape
+            inputs.statements = [*dense_mask(mask, scene, "mask", shape), "atten_mask = ~mask"]
+        if inputs.statements:
+            inputs.arguments.append("atten_mask")
+        return inputs
+
+    def call(self, scene: Scene, inputs: Inputs) -> Body:
+        spec = self.spec(scene)
+        there, back = _moved(scene, spec.input_layout)
+        args = [*(there.format(t=name) for name in ("q", "k", "v"))]
+        args += [str(scene.q_heads), f'"{spec.input_layout}"']
+        if inputs.arguments:
+            args.append("atten_mask=atten_mask")
+        args.append(f"scale={scene.scale_text(spec.scale)}")
+        if spec.sparse_mode:
+            args.append(f"sparse_mode={spec.sparse_mode}")
+        if spec.sparse_mode == 4:
+            args += [f"pre_tockens={spec.pre_tockens}", f"next_tockens={spec.next_tockens}"]
+        if spec.input_layout == "TND":
+            for name, length in (("q", scene.q_len), ("kv", scene.kv_len)):
+                ends = f"range({length}, {scene.batch} * {length} + 1, {length})"
+                args.append(f"actual_seq_{name}len=list({ends})")
+        return Body([f"torch_npu.npu_fusion_attention({', '.join(args)})[0]{back}"])
+
+    def meaning(self, scene: Scene, inputs: Inputs) -> Meaning:
+        spec, modify = self.spec(scene), []
+        hidden = "atten_mask" if inputs.arguments else ""
+        if spec.sparse_mode > 1:
+            ahead = "" if spec.sparse_mode == 2 or scene.q_len == scene.kv_len else (
+                f" + {scene.kv_len} - {scene.q_len}"
+            )  # fmt: skip
+            rows, columns = f"torch.arange({scene.q_len})[:, None]", f"torch.arange({scene.kv_len})"
+            modify.append(f"distance = {rows}{ahead} - {columns}")
+            hidden = "distance < 0"
+        if spec.sparse_mode == 4:
+            hidden = f"(distance > {spec.pre_tockens}) | (distance < {-spec.next_tockens})"
+        if hidden:
+            modify.append(f'scores = scores.masked_fill({hidden}, float("-inf"))')
+        return Meaning(scene.scale_text(spec.scale), modify)
+
+    def outputs(self, scene: Scene) -> tuple[str, ...]:
+        return ("out",)
+
+
+def _moved(scene: Scene, layout: str) -> tuple[str, str]:
+    """What brings a tensor `{t}` `[B, N, S, D]` into `layout`, and a result back from it."""
+    heads = tuple_of((scene.q_heads, scene.head_dim))
+    match layout:
+        case "BSND":
+            return "{t}.transpose(1, 2)", ".transpose(1, 2)"
+        case "BSH":
+            return "{t}.transpose(1, 2).flatten(2)", f".unflatten(2, {heads}).transpose(1, 2)"
+        case "SBH":
+            return (
+                "{t}.permute(2, 0, 1, 3).flatten(2)",
+                f".unflatten(2, {heads}).permute(1, 2, 0, 3)",
+            )
+        case "TND":
+            tokens = f"({commas((scene.batch, scene.q_len))})"
+            return "{t}.transpose(1, 2).flatten(0, 1)", f".unflatten(0, {tokens}).transpose(1, 2)"
+    return "{t}", ""
+
+
+PLUGIN = NpuFusionAttentionPlugin()

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Protocol
 
+from generators.kernels.specs import FlashAttn
 from generators.outcome import Phase
 from generators.program import Compile, Program
 from generators.validity import mask_axes, score_axes
@@ -48,6 +49,10 @@ def batches_are_independent(program: Program) -> bool:
     masks = mask_axes(program.mask) if program.mask else frozenset()
     scores = score_axes(program.score_mod) if program.score_mod else frozenset()
     plain = not program.surround.projections and program.transform == "none"
+    kernel = program.kernel
+    if isinstance(kernel, FlashAttn):
+        tells = kernel.alibi == "batch" or kernel.cache.ragged or kernel.cache.page_size
+        plain = plain and not tells
     return plain and "b" not in masks | scores
 
 

@@ -45,7 +45,9 @@ def _specifier(text: str) -> str:
 
 
 Pattern = Annotated[str, AfterValidator(_pattern)]
-KernelKind = Literal["sdpa", "flex", "handwritten", "function"]
+KernelKind = Literal[
+    "sdpa", "flex", "handwritten", "flash_attn", "npu_fusion_attention", "function"
+]
 
 
 class KnownIssue(BaseModel):

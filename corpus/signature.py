@@ -52,6 +52,8 @@ def signature(failure: Failure, program: Program) -> Signature:
         failure.raised is None or failure.signal is not None
     ):
         return _of_crash(failure, program)
+    if failure.kind is FailureKind.OUT_OF_MEMORY and _asked_for(failure) < MUCH:
+        return _of_memory_gone(failure, program.kernel.kind)
     if failure.raised is not None:
         return _of_exception(failure, failure.raised, program)
     return _of_difference(failure, program)
@@ -152,6 +154,28 @@ def _of_crash(failure: Failure, program: Program) -> Signature:
         title=_title(f"{signal} in the {phase} phase of {kernel} attention", where),
         aliases=(_alias("crash", cause, kernel), _alias("kernel", failure.kind, kernel, layer)),
         needs_trigger=not native,
+    )
+
+
+MUCH = 1 << 32
+"""Bytes: who asks for more at once is the cause, whatever was taken before."""
+
+
+def _asked_for(failure: Failure) -> int:
+    """The bytes that could not be had, as PyTorch's allocator says; 0 where nobody does."""
+    message = failure.raised.message if failure.raised else ""
+    told = re.search(r"tried to allocate (\d+) bytes", message)
+    return int(told[1]) if told else 0
+
+
+def _of_memory_gone(failure: Failure, kernel: str) -> Signature:
+    """Who asks for the last of the memory is chance, and so is when: a leak shows in whatever
+    calls the kernel often enough."""
+    message = mask_volatile(failure.raised.message) if failure.raised else failure.oracle
+    return Signature(
+        strong=_key(failure.kind, kernel),
+        title=_title(f"{kernel} attention runs out of memory: {message}"),
+        aliases=(_alias("kernel", failure.kind, kernel),),
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from generators.expressions import is_integral, mask_axes, score_axes
 from generators.indices import Axis, Index, IntBinary, IntConst, Table
-from generators.kernels.specs import BlockMaskSpec, Flex, Sdpa
+from generators.kernels.specs import BlockMaskSpec, FlashAttn, Flex, Sdpa
 from generators.masks import AllTrue, Causal, Documents, Mask, SlidingWindow
 from generators.program import Call, Input, Layout, Program, Shape, Training
 from generators.scores import FloatBinary, FloatCall, FloatConst, FromIndex, Score, ScoreMod
@@ -86,6 +86,17 @@ def _kernel(p: Program) -> Iterator[str]:
         yield from (f"kernel_options.{name}" for name in kernel.kernel_options)
         if kernel.block_mask is not None:
             yield from _block_mask(kernel.block_mask, axes)
+    if isinstance(kernel, FlashAttn):
+        yield from _choices(kernel.cache, f"{prefix}.cache")
+        for name, set_ in (
+            ("window", kernel.window != (-1, -1)),
+            ("softcap", kernel.softcap),
+            ("sequences", kernel.sequences > 1),
+            ("cache.append", kernel.cache.append),
+            ("cache.page_size", kernel.cache.page_size),
+        ):
+            if set_:
+                yield f"{prefix}.{name}"
 
 
 def _block_mask(spec: BlockMaskSpec, axes: frozenset[Axis]) -> Iterator[str]:

@@ -25,7 +25,7 @@ from generators.kernels.specs import (
     Sdpa,
 )
 from generators.masks import Causal
-from generators.program import Compile, Input, Layout, Program, Shape, Surround
+from generators.program import Compile, Input, Layout, Program, Shape, Surround, Training
 from generators.shrink import calls, expressions, fields, inputs, numbers, shapes
 from generators.validity import problems
 from generators.validity_kernels import FLASH_ATTN_DTYPES
@@ -75,6 +75,8 @@ def resets(p: Program) -> Iterator[Program]:
     yield replace(p, calls=())
     yield replace(p, training=None)
     yield replace(p, transform="none")
+    if p.transform == "grad":
+        yield replace(p, transform="none", training=Training())
     yield replace(p, surround=Surround())
     yield replace(p, mesh=None)
     yield from _compile(p)

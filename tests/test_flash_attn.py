@@ -162,6 +162,15 @@ def test_the_package_itself_passes_what_it_can_do(real: Executor, function: str)
 
 @pytest.mark.slow
 @needs_package
+def test_entries_whose_caches_differ_are_not_told_to_be_interchangeable(real: Executor) -> None:
+    shape = Shape(batch=2, q_heads=2, kv_heads=2, q_len=1, kv_len=16, head_dim=16)
+    program = flash(shape, function="kvcache", cache=KVCache(ragged=True))
+    outcome = real.run_programs([program])[0]
+    assert outcome.status == "passed", outcome
+
+
+@pytest.mark.slow
+@needs_package
 def test_the_package_itself_ignores_a_window(real: Executor) -> None:
     outcome = real.run_programs([flash(window=(1, 0))])[0]
     assert outcome.failure is not None

@@ -32,6 +32,9 @@ CASES = sorted(folder.name for folder in GOLDEN.iterdir())
 ONE_CAUSE = [{"cpp_bool_score_mod", "cpp_bool_score_mod_bfloat16"}]
 
 
+FLEX = Program(kernel=Flex())
+
+
 def recorded(name: str) -> tuple[Failure, Program]:
     where = GOLDEN / name / "failure.yaml"
     data = {"status": "failed", "failure": load_yaml_safely(read_text(where), str(where))}
@@ -282,3 +285,20 @@ def test_generic_frames_are_left_out() -> None:
 def test_a_signature_is_plain_data() -> None:
     assert signature(numbers("out"), COMPILED) == signature(numbers("out"), COMPILED)
     assert isinstance(signature(numbers("out"), COMPILED), Signature)
+
+
+def test_where_memory_ends_is_chance_unless_much_was_asked_for_at_once() -> None:
+    def asking(size: int, phase: Phase, layer: Layer) -> Failure:
+        message = f"DefaultCPUAllocator: can't allocate memory: you tried to allocate {size} bytes."
+        return Failure(
+            kind=FailureKind.OUT_OF_MEMORY, phase=phase, layer=layer,
+            raised=Raised(type="RuntimeError", message=message),
+        )  # fmt: skip
+
+    leaks = [
+        signature(asking(1 << 20, Phase.EAGER, Layer.EAGER), Program()),
+        signature(asking(1 << 30, Phase.FORWARD, Layer.DYNAMO), Program(compile=Compile())),
+    ]
+    assert len({leak.strong for leak in leaks}) == 1 and not leaks[0].needs_trigger
+    assert signature(asking(1 << 30, Phase.EAGER, Layer.EAGER), FLEX).strong != leaks[0].strong
+    assert signature(asking(1 << 50, Phase.EAGER, Layer.EAGER), Program()).strong != leaks[0].strong

@@ -39,12 +39,16 @@ def pool_in(
         yield opened
 
 
-def outcomes(pool: Pool, programs: Sequence[Program]) -> list[Outcome]:
+def outcomes(
+    pool: Pool,
+    programs: Sequence[Program],
+    task: Callable[[Program], RunTask] = lambda program: RunTask((program,)),
+) -> list[Outcome]:
     """Runs each program once, as many at a time as the pool has workers; outcomes in order.
     Raises UserError where the toolchain lacks a kernel's package."""
     told = [
         _only_outcome(finished.result)
-        for finished in run_all(pool, [RunTask((program,)) for program in programs])
+        for finished in run_all(pool, [task(program) for program in programs])
     ]
     for program, outcome in zip(programs, told, strict=True):
         if lacks_package(program, outcome):

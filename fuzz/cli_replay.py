@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,6 +28,8 @@ from fuzz.errors import EXIT_CHANGED, UserError, user_path
 if TYPE_CHECKING:
     from corpus.case import Case
     from fuzz.replay import Recorded, Replayed
+    from fuzz.tasks import RunTask
+    from generators.program import Program
 
 
 def register(app: typer.Typer) -> None:
@@ -63,7 +66,8 @@ def replay(
 
     Data in a corpus is never executed. A case recorded with preload files therefore needs either
     `--preload FILE` with a file of the same SHA-256, or `--allow-preload`, which executes the copy
-    that is stored with the case: say so only for a corpus from people you trust.
+    that is stored with the case: say so only for a corpus from people you trust. The cases shipped
+    with attnfuzz need neither.
 
     `attnfuzz replay campaigns/night --toolchain /opt/torch-2.12/bin/python`
 
@@ -76,7 +80,9 @@ def replay(
     folders = find_cases(paths or [Path(corpus.__file__).parent / "cases"])
     cases = [read_case(folder) for folder in folders]
     python, files = interpreter(toolchain), python_files(preload)
-    results, now = _results(folders, cases, python, files, allow_preload, workers, not as_json)
+    # What is shipped is as trusted as the code that reads it.
+    allowed = allow_preload or not paths
+    results, now = _results(folders, cases, python, files, allowed, workers, not as_json)
     told = Counter(result.verdict.value for result in results)
     if as_json:
         pairs = zip(folders, cases, results, strict=True)
@@ -119,10 +125,31 @@ def _results(
 
             with pool_in(scratch.root, python, needed, count) as many:
                 environment = many.environment()
-                recorded = [_recorded(cases[place]) for place in places]
-                replayed = run(recorded, lambda programs: outcomes(many, programs), settled)
+                chosen = [cases[place] for place in places]
+                evaluate = partial(outcomes, many, task=partial(_task, _hangs(chosen)))
+                replayed = run([_recorded(case) for case in chosen], evaluate, settled)
                 results |= dict(zip(places, replayed, strict=True))
     return [results[place] for place in range(len(cases))], environment
+
+
+def _hangs(cases: Sequence[Case]) -> frozenset[str]:
+    from generators.codec import program_id
+    from generators.outcome import FailureKind
+
+    return frozenset(
+        program_id(case.program) for case in cases if case.failure.kind is FailureKind.HANG
+    )
+
+
+def _task(hangs: frozenset[str], program: Program) -> RunTask:
+    """What hung before is given a quarter of the usual time, once: it would use all of it."""
+    from actors.job import Deadlines
+    from fuzz.tasks import RunTask
+    from generators.codec import program_id
+
+    if program_id(program) not in hangs:
+        return RunTask((program,))
+    return RunTask((program,), deadlines=Deadlines().times(0.25), confirm_hang=False)
 
 
 def _recorded(case: Case) -> Recorded:

@@ -10,11 +10,14 @@ import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
+from typing import TYPE_CHECKING
 
 from fuzz.errors import UserError
 from generators.kernels import PACKAGES
-from generators.outcome import Outcome
-from generators.program import Program
+
+if TYPE_CHECKING:
+    from generators.outcome import Outcome
+    from generators.program import Program
 
 DISTRIBUTIONS = ("attnfuzz", "hypothesis", "ray", "torch")
 
@@ -63,8 +66,8 @@ def check_packages(
         if package is not None and package not in environment and not preload:
             raise UserError(
                 f"{where}: the kernel {kernel} needs the package {package}, which the toolchain "
-                f"(Python {environment.get('python', '?')}) does not have; see Optional kernels in "
-                "the README"
+                f"(Python {environment.get('python', '?')}) does not have; see the "
+                "README's Plugging in"
             )
 
 

@@ -126,6 +126,27 @@ def test_preload_files_are_executed_only_when_that_was_asked(scratch: Path, attn
         assert result.returncode == EXIT_OK, result.stdout + result.stderr
 
 
+OF_THE_INCIDENTS = {
+    "compile_error", "graph_break", "metadata_mismatch", "recompile_limit", "no_valid_choices",
+    "type_mixing", "hang",
+}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_the_shipped_corpus_behaves_as_recorded(attnfuzz: Run) -> None:
+    """Every case is complete. What the processor decides may be fixed on another one."""
+    result = attnfuzz("replay", "--json", timeout=540)
+    assert result.returncode in (EXIT_OK, EXIT_CHANGED), result.stderr
+    cases = json.loads(result.stdout)["cases"]
+    kinds = {case["expected"]["kind"] for case in cases if case["verdict"] == "as_recorded"}
+    assert kinds >= OF_THE_INCIDENTS, sorted(OF_THE_INCIDENTS - kinds)
+    for case in cases:
+        there = {path.name for path in Path(case["path"]).iterdir()}
+        assert there >= {"program.yaml", "repro.py", "failure.yaml", "environment.yaml"}
+        elsewhere = "cpu" in case["environment"]
+        assert elsewhere or case["verdict"] == "as_recorded", (case["path"], case["tells"])
+
+
 def test_a_preload_file_of_another_text_is_refused(scratch: Path, attnfuzz: Run) -> None:
     fault = scratch / "fault.py"
     fault.write_text(FAULT)

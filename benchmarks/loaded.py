@@ -1,0 +1,84 @@
+"""Is a slow machine ever called a hang?
+
+    PYTHONPATH=. python benchmarks/loaded.py [--programs 1000] [--busy 4] [--workers 2]
+
+Runs programs of every kind with the deadlines of configs/overnight.yaml while other processes keep
+every core busy. What is called a hang then runs again with nothing beside it: if it ends there, it
+was a false one.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from actors.job import Deadlines
+from actors.scratch import Scratch
+from actors.worker import WorkerConfig
+from fuzz.config import load_config
+from fuzz.pool import Pool, run_all
+from fuzz.ray_pool import RayPool
+from fuzz.tasks import RunTask
+from generators.outcome import FailureKind, Outcome
+from generators.program import Program
+from generators.shards import shard_programs
+
+CONFIG = Path(__file__).resolve().parent.parent / "configs" / "overnight.yaml"
+SPIN = "while True: pass"
+
+
+def outcomes(pool: Pool, programs: list[Program]) -> list[Outcome]:
+    told = []
+    for finished in run_all(pool, [RunTask((program,)) for program in programs]):
+        assert isinstance(finished.result, list), finished.result
+        told += finished.result
+    return told  # type: ignore[return-value]
+
+
+def is_hang(outcome: Outcome) -> bool:
+    return outcome.failure is not None and outcome.failure.kind is FailureKind.HANG
+
+
+def main(
+    programs: Annotated[int, typer.Option(help="Programs to run.")] = 1000,
+    busy: Annotated[int, typer.Option(help="Processes that spin beside them.")] = 4,
+    workers: Annotated[int, typer.Option(help="Workers, one CPU each.")] = 2,
+    seed: Annotated[int, typer.Option(help="Of the programs.")] = 1,
+) -> None:
+    console = Console(width=110)
+    config = load_config(CONFIG)
+    size, profiles = config.shard_size, dict(config.profiles)
+    drawn = [
+        program
+        for index in range(-(-programs // size))
+        for program in shard_programs(seed, index, size, profiles)
+    ][:programs]
+    with Scratch.create() as scratch:
+        deadlines = Deadlines(**config.deadlines.model_dump())
+        pool = RayPool(WorkerConfig(scratch=str(scratch.root), deadlines=deadlines), workers)
+        spinning = [subprocess.Popen([sys.executable, "-c", SPIN]) for _ in range(busy)]
+        began = time.monotonic()
+        try:
+            told = outcomes(pool, drawn)
+        finally:
+            for process in spinning:
+                process.kill()
+                process.wait()
+        words = Counter(o.failure.kind.value if o.failure else o.status for o in told)
+        console.print(f"{dict(words)} in {time.monotonic() - began:.0f} s beside {busy} processes")
+        hung = [program for program, outcome in zip(drawn, told, strict=True) if is_hang(outcome)]
+        real = sum(is_hang(outcome) for outcome in outcomes(pool, hung))
+        pool.close()
+    console.print(f"{len(hung)} called a hang, {len(hung) - real} of them falsely")
+    sys.exit(1 if len(hung) > real else 0)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,7 +1,7 @@
 """FlexAttention's default tiles do not fit where head_dim is above 64: stands for the card of
 torchtune's report, whose shared memory is smaller than its default tiles need."""
 
-import torch._inductor.lowering  # first, as the template imports it in a circle
+import torch._inductor.lowering  # noqa: F401  (first: the template imports it in a circle)
 from torch._inductor.codegen.cpp_flex_attention_template import CppFlexAttentionTemplate
 
 LARGEST = 64

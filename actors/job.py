@@ -35,6 +35,7 @@ class Deadlines:
     forward: float = 30.0
     backward: float = 60.0
     check: float = 30.0
+    exit: float = 20.0
     total: float = 300.0
 
     def of(self, phase: Phase) -> float:

@@ -17,7 +17,7 @@ CRASH = FailureKind.CRASH.value
 RAISED = FailureKind.RUNTIME_ERROR.value
 MEMORY = FailureKind.OUT_OF_MEMORY.value
 
-BRIEF = Job(deadlines=Deadlines(eager=2.0))
+BRIEF = Job(deadlines=Deadlines(eager=2.0, exit=2.0))
 """For what never ends: its deadline need not be long to be missed."""
 
 
@@ -90,6 +90,7 @@ MISBEHAVIOURS = (
         lock.acquire()
         """,
     ),
+    Misbehaviour("waits at exit", HANG, "import atexit, time; atexit.register(time.sleep, 1000)"),
     Misbehaviour(
         "ignores SIGTERM",
         HANG,

@@ -29,6 +29,7 @@ _PHASE_CLASS = {
     Phase.FORWARD: "compiled",
     Phase.BACKWARD: "backward",
     Phase.CHECK: "check",
+    Phase.EXIT: "exit",
 }
 
 
@@ -61,7 +62,7 @@ def signature(failure: Failure, program: Program) -> Signature:
 
 def phase_class(failure: Failure) -> str:
     """Phases that one cause may be seen in alike: compiling and running forward are one."""
-    if failure.layer is Layer.EAGER and failure.phase is not Phase.BACKWARD:
+    if failure.layer is Layer.EAGER and failure.phase not in (Phase.BACKWARD, Phase.EXIT):
         return "eager"
     return _PHASE_CLASS[failure.phase]
 

@@ -49,6 +49,7 @@ class DeadlinesConfig(_Section):
     forward: Positive = 30
     backward: Positive = 60
     check: Positive = 30
+    exit: Positive = 20
     total: Positive = 300
 
 

@@ -37,6 +37,7 @@ class Phase(StrEnum):
     FORWARD = "forward"
     BACKWARD = "backward"
     CHECK = "check"
+    EXIT = "exit"
 
 
 class Layer(StrEnum):

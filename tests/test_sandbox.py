@@ -198,6 +198,37 @@ def test_what_a_program_leaves_running_is_ended(sandbox: Sandbox, body: str) -> 
     assert sandbox.run(source(body), JOB).status == "passed"
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        """
+        import atexit, time
+        atexit.register(time.sleep, 1000)
+        """,
+        """
+        import threading, time
+        threading.Thread(target=time.sleep, args=(1000,)).start()
+        """,
+    ],
+    ids=["registered", "thread"],
+)
+def test_a_hang_at_exit_is_told_as_one(sandbox: Sandbox, body: str) -> None:
+    hasty = Job(deadlines=Deadlines(exit=1.0))
+    outcome = sandbox.run(source(body), hasty, confirm_hang=False)
+    assert failing(outcome) == (FailureKind.HANG, Phase.EXIT)
+
+
+def test_what_is_registered_for_the_exit_may_end_the_process(sandbox: Sandbox) -> None:
+    body = """
+    import atexit, os
+    atexit.register(os.abort)
+    """
+    assert failing(sandbox.run(source(body), JOB)) == (FailureKind.CRASH, Phase.EXIT)
+    assert (
+        sandbox.run(source("import atexit, sys\natexit.register(sys.exit, 3)"), JOB).failure is None
+    )
+
+
 def test_processes_that_multiply_are_all_ended(sandbox: Sandbox) -> None:
     body = """
     import os

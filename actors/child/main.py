@@ -5,10 +5,13 @@ For debugging, `python actors/child/main.py job.json` prints the messages of one
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import importlib
 import json
 import resource
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -73,12 +76,15 @@ def _outcome(job: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> dic
     from .outcomes import Failed, Rejected
     from .phases import Phases
 
+    atexit._clear()  # what is there is the zygote's
     began = time.perf_counter()
     phases = Phases(emit)
     execution = Execution(job, phases)
     outcome: dict[str, Any] = {"status": "passed", "failure": None, "rejection": None}
     try:
         execution.go()
+        phases.enter("exit")
+        _leave()
     except Failed as failed:
         outcome |= {"status": "failed", "failure": failed.failure}
     except Rejected as rejected:
@@ -88,6 +94,15 @@ def _outcome(job: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> dic
     outcome["skipped"] = execution.skipped
     outcome["cost"] = _cost(time.perf_counter() - began, phases.seconds)
     return outcome
+
+
+def _leave() -> None:
+    """What an interpreter does at its end, where a program may still hang: it waits for threads
+    and calls what is registered. What that raises is not a failure, as its exit code is not."""
+    with contextlib.suppress(BaseException):
+        threading._shutdown()  # type: ignore[attr-defined]
+    with contextlib.suppress(BaseException):
+        atexit._run_exitfuncs()
 
 
 def _cost(wall_s: float, phases: dict[str, float]) -> dict[str, Any]:

@@ -106,7 +106,10 @@ class Job:
             layers=ranks_of(program) == 1,  # ranks would not find the blame in step
             refusals=tuple((r.pattern, r.why) for r in refusals),
             compute_dtype=program.autocast,
-            oracles={"batch_permutable": batches_are_independent(program)},
+            oracles={
+                "batch_permutable": batches_are_independent(program),
+                "disables": program.surround.integration == "disable",
+            },
             deadlines=deadlines or Deadlines(),
         )
 

@@ -85,7 +85,11 @@ class Surround:
     `epilogue` is what becomes of the result `[B, Hq, Lq, Dv]` first: halved (`scaled`), q added
     (`residual`), or multiplied by the sigmoid of q (`gated`); the last two need Dv = D.
     `checkpoint`: activation checkpointing around all of it (non-reentrant `full`, `selective`
-    saving matmuls and attention, or `reentrant`), which models keep on when they do not train."""
+    saving matmuls and attention, or `reentrant`), which models keep on when they do not train.
+    `integration`: how the kernel is reached. As it is (`direct`); as a `torch.library.custom_op`
+    whose result is contiguous, or contiguous as `[B, L, H, D]` (`custom_op_bshd`), with a fake
+    kernel that says so; through a `torch.autograd.Function`; or as a function that is allowed in
+    the graph, or on which `torch.compiler.disable` is put."""
 
     __pydantic_config__ = STRICT
     projections: bool = False
@@ -93,6 +97,9 @@ class Surround:
     qk_norm: bool = False
     epilogue: Literal["none", "scaled", "residual", "gated"] = "none"
     checkpoint: Literal["none", "full", "selective", "reentrant"] = "none"
+    integration: Literal[
+        "direct", "custom_op", "custom_op_bshd", "autograd_function", "allow_in_graph", "disable"
+    ] = "direct"
 
 
 @dataclass(frozen=True, kw_only=True)

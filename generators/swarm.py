@@ -67,7 +67,8 @@ class UserFunction:
 class Profile:
     """What a shard is about: relative weights of the kernels and of the compile back-ends ("none"
     is eager), each a tuple of pairs. Programs of "ranks" have several real ranks wherever they may,
-    those of the others never: they cost as many times as much."""
+    those of the others never: they cost as many times as much. Those of "integrated" reach their
+    kernel as libraries do, through an operator of its own and the like."""
 
     kernels: tuple[tuple[str, int], ...]
     backends: tuple[tuple[str, int], ...]
@@ -88,6 +89,10 @@ PROFILES: dict[str, Profile] = {
     "ranks": Profile(
         (("sdpa", 1), ("handwritten", 2)),
         (("none", 2), ("eager", 1), ("aot_eager", 3), ("inductor", 1)),
+    ),
+    "integrated": Profile(
+        (("sdpa", 3), ("handwritten", 2)),
+        (("none", 1), ("eager", 2), ("aot_eager", 4), ("inductor", 2)),
     ),
     "flash_attn": Profile(
         (("flash_attn", 1),), (("none", 4), ("eager", 1), ("aot_eager", 2), ("inductor", 2))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 from generators.expressions import is_boolean, is_constant, mask_axes, nodes, score_axes
 from generators.indices import IntBinary, IntConst, IntLookup, Table
-from generators.kernels.specs import Flex, Handwritten, NpuFusionAttention, Sdpa
+from generators.kernels.specs import Flex, Function, Handwritten, NpuFusionAttention, Sdpa
 from generators.masks import Compare, TableMask
 from generators.problem import Problem, lengths
 from generators.program import Layout, Program
@@ -144,6 +144,32 @@ def _epilogue(p: Program) -> Iterator[Problem]:
     moved = isinstance(p.kernel, Handwritten) and p.kernel.out_layout != "bhld"
     if epilogue != "none" and moved and not p.surround.projections:
         yield Problem("surround.epilogue", "expected none, or an out_layout of bhld")
+
+
+def _integration(p: Program) -> Iterator[Problem]:
+    """Any but the plain call hands tensors to a function of q, k, v and a mask, and training takes
+    the gradients of a plain softmax."""
+    style, kernel = p.surround.integration, p.kernel
+    if style == "direct":
+        return
+    by_hand = isinstance(kernel, Handwritten) and kernel.out_layout == "bhld"
+    if not by_hand and not isinstance(kernel, Sdpa | Function):
+        yield Problem("surround.integration", "expected direct, or SDPA, by hand or a function")
+    if len({p.q.dtype, p.k.dtype, p.v.dtype}) > 1:
+        yield Problem("surround.integration", "expected direct, or q, k and v of one dtype")
+    for key, wrong in (
+        ("transform", p.transform != "none"),
+        ("autocast", p.autocast is not None),
+        ("mesh", p.mesh is not None),
+        ("training.double", p.training is not None and p.training.double),
+        ("kernel.mask_requires_grad", isinstance(kernel, Sdpa) and kernel.mask_requires_grad),
+    ):
+        if wrong:
+            yield Problem(key, f"expected none with surround.integration {style}")
+    if p.training is not None and p.shape.q_heads != p.shape.kv_heads:
+        yield Problem("shape.q_heads", f"expected kv_heads ({p.shape.kv_heads}) to train {style}")
+    if style == "disable" and p.compile is not None and p.compile.fullgraph:
+        yield Problem("compile.fullgraph", "expected false where the kernel is not to be compiled")
 
 
 def _mesh(p: Program) -> Iterator[Problem]:
@@ -282,6 +308,6 @@ def _operator(key: str, node: object) -> Iterator[Problem]:
 
 
 RULES: tuple[Rule, ...] = (
-    _heads, _layouts, _packed, _nan_values, _surround, _mesh, _score_mod, *OF_KERNELS,
+    _heads, _layouts, _packed, _nan_values, _surround, _integration, _mesh, _score_mod, *OF_KERNELS,
     _compile, _gradients, _expressions,
 )  # fmt: skip

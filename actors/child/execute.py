@@ -219,6 +219,8 @@ class Execution:
         found = hygiene.too_many_compilations(log, calls, dynamic, call)
         self._fail_on("recompile_limit", "hygiene", found, layer, evidence)
         kind = "recompile_limit" if log.gave_up else "graph_break"
+        if (self.settings.get("oracles") or {}).get("disables"):  # the program breaks it itself
+            log.graph_breaks = [r for r in log.graph_breaks if "torch.compiler.disable" not in r]
         if not log.gave_up:
             evidence["graph breaks"] = "\n\n".join(log.graph_breaks)
             self._refuse_breaks(log.graph_breaks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from generators.kernels.base import Body, Inputs, KernelPlugin
+from generators.render.integration import integrated
 from generators.render.mesh import distributed, gathered, simulated
 from generators.render.scene import Scene, indented
 from generators.render.surround import after, before
@@ -13,15 +14,17 @@ Function = list[str]
 def attention(
     scene: Scene, plugin: KernelPlugin, inputs: Inputs, names: list[str]
 ) -> list[Function]:
-    """The functions that make up `attention(*names)`: itself, or `attend` and a wrapper."""
+    """The functions that make up `attention(*names)`: what stands around the kernel, then itself,
+    or `attend` and a wrapper."""
     p = scene.program
     checkpoint = p.surround.checkpoint
-    lines = _whole_body(scene, plugin.call(scene, inputs), names)
+    around, call = integrated(scene, plugin, inputs)
+    lines = _whole_body(scene, call or plugin.call(scene, inputs), names)
     if p.transform == "none" and checkpoint == "none":
-        return [_function("attention", names, lines)]
+        return [*around, _function("attention", names, lines)]
     inner = _function("attend", names, lines)
     if p.transform == "none":
-        return [inner, _function("attention", names, _checkpointed(names, checkpoint))]
+        return [*around, inner, _function("attention", names, _checkpointed(names, checkpoint))]
     return [inner, _function("attention", names, _transformed(scene, names, plugin.outputs(scene)))]
 
 

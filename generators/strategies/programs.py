@@ -24,6 +24,7 @@ from generators.strategies.running import Running
 from generators.strategies.scores import Scores
 from generators.strategies.shapes import Shapes, affordable
 from generators.swarm import EVERYTHING, PROFILES, Swarm, UserFunction
+from generators.validity import problems
 
 REFUSALS: dict[str, tuple[str, ...]] = {
     "function": (),
@@ -126,7 +127,7 @@ class Programs:
         if isinstance(kernel, Handwritten) and kernel.softmax == "exp_sum":
             calls = tuple(call for call in calls if call.kv_len)
         forward = training is None and transform in ("none", "vmap")
-        return Program(
+        drawn = Program(
             kernel=kernel,
             shape=shape,
             q=q,
@@ -145,6 +146,26 @@ class Programs:
             autocast=autocast,
             dirty_memory=draw(self.running.dirty),
         )
+        return self._integrated(draw, drawn) if self.running.integrates else drawn
+
+    def _integrated(self, draw: Draw, p: Program) -> Program:
+        """The program with its kernel behind something, and without what cannot be there."""
+        style = draw(self.running.integration)
+        p = replace(p, transform="none", autocast=None, mesh=None)
+        p = replace(p, k=replace(p.k, dtype=p.q.dtype), v=replace(p.v, dtype=p.q.dtype))
+        if isinstance(p.kernel, Handwritten):
+            p = replace(p, kernel=replace(p.kernel, out_layout="bhld"))
+        elif isinstance(p.kernel, Sdpa):
+            p = replace(p, kernel=replace(p.kernel, mask_requires_grad=False))
+        if p.training is not None:
+            p = replace(p, training=replace(p.training, double=False))
+            p = replace(p, shape=replace(p.shape, kv_heads=p.shape.q_heads))
+        compiled = p.compile
+        if style == "disable" and compiled is not None:
+            compiled = replace(compiled, fullgraph=False)
+        surround = replace(p.surround, integration=style)
+        integrated = replace(p, surround=surround, compile=compiled)
+        return p if problems(integrated) else integrated
 
     def _calling(self, draw: Draw, backend: str, function: UserFunction) -> Program:
         """A program that calls a user's own function, within what it says that it takes."""

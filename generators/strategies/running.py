@@ -76,6 +76,11 @@ class Running:
         if swarm.profile == "ranks":
             self.has_mesh = st.just(True)
         self.world_size = weighted((2, 1), (4, 2), (2, 3), (3, 4), (1, 5), (2, 8), (1, 16), (1, 32))
+        self.integrates = swarm.profile == "integrated"
+        self.integration = weighted(
+            (3, "custom_op"), (2, "custom_op_bshd"), (3, "autograd_function"),
+            (2, "allow_in_graph"), (1, "disable"),
+        )  # fmt: skip
         self.real_ranks = swarm.profile == "ranks"
         self.ranks = weighted((6, 2), (3, 3), (5, 4), (1, 5), (1, 6), (2, 8))
         self.few_ranks = weighted((3, 2), (1, 3), (1, 4))

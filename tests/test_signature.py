@@ -302,3 +302,21 @@ def test_where_memory_ends_is_chance_unless_much_was_asked_for_at_once() -> None
     assert len({leak.strong for leak in leaks}) == 1 and not leaks[0].needs_trigger
     assert signature(asking(1 << 30, Phase.EAGER, Layer.EAGER), FLEX).strong != leaks[0].strong
     assert signature(asking(1 << 50, Phase.EAGER, Layer.EAGER), Program()).strong != leaks[0].strong
+
+
+def test_which_operator_mixes_says_it_all() -> None:
+    def mixing(operator: str, *functions: str) -> Signature:
+        message = f"{operator} got mixed torch.Tensor and DTensor, need to convert all torch.Tensor"
+        file = "torch/distributed/tensor/_dispatch.py"
+        frames = tuple(Frame(file=file, function=name, line=1) for name in functions)
+        raised = Raised(type="RuntimeError", message=message, frames=frames)
+        return signature(
+            Failure(
+                kind=FailureKind.TYPE_MIXING, phase=Phase.EAGER, layer=Layer.EAGER, raised=raised
+            ),
+            Program(),
+        )
+
+    slow, fast = mixing("aten.add.Tensor", "dispatch", "slow_path"), mixing("aten.add.Tensor")
+    assert slow.strong == fast.strong and not fast.needs_trigger
+    assert mixing("aten.mul.Tensor").strong != fast.strong

@@ -16,7 +16,7 @@ from generators.program import Program
 from generators.render import repro, source
 
 CORPUS = "corpus"
-_FOLDER = r"(?<![\w.:/])/(?:[^\s/\"':,]+/)"
+_FOLDER = r"(?:(?<![\w.:/])|(?<=-[IL]))/(?:[^\s/\"':,]+/)"  # a compiler's -I and -L too
 _FOLDERS = re.compile(rf"{_FOLDER}*site-packages/|{_FOLDER}+")
 
 

@@ -12,6 +12,7 @@ from fuzz.keep import portable
     [
         ('in "/a/lib/python3.11/site-packages/torch/x.py", line 3', 'in "torch/x.py", line 3'),
         ("/tmp/attnfuzz-1f/s2/r3/program.py:10: error", "program.py:10: error"),
+        ("g++ -I/opt/python/include -L/opt/python/lib -o x", "g++ -Iinclude -Llib -o x"),
         ("see https://pytorch.org/docs/stable", "see https://pytorch.org/docs/stable"),
         ("a / b, q // 2, 1/2", "a / b, q // 2, 1/2"),
     ],

@@ -171,6 +171,7 @@ _SORTS = tuple(
         (r"kernel\.handwritten\..*", "kernel.handwritten.spelling"),
         (r"training\.d[qkv]", ""),
         (r"surround\.checkpoint.*", "surround.checkpoint"),
+        (r"(kernel\.\w+\.scale)\.(0|negative)", r"\1.le0"),
         (r"block_mask\.block_size.*", "block_mask.block_size"),
         (r"compile\.(eager|aot_eager|inductor)", ""),  # the layer to blame is in the key
         (r"compile\.mode.*", "compile.mode"),

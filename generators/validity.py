@@ -16,7 +16,7 @@ from generators.kernels.specs import Flex, Function, Handwritten, NpuFusionAtten
 from generators.masks import Compare, TableMask
 from generators.problem import Problem, lengths
 from generators.program import Layout, Program
-from generators.scores import FloatBinary, FloatCall, FloatConst, FloatLookup, Softcap
+from generators.scores import FloatBinary, FloatCall, FloatConst, FloatLookup, Score, Softcap
 from generators.validity_kernels import OF_KERNELS
 
 INTEGERS = ("int32", "int64")
@@ -227,8 +227,18 @@ def _gradients(p: Program) -> Iterator[Problem]:
         yield Problem("training.wrt", f"expected distinct names, got {p.training.wrt}")
     if not p.training.wrt and not _learnable(p):
         yield Problem("training.wrt", "expected at least one of q, k, v: nothing has a gradient")
+    if no_gradient(p):
+        yield Problem("training.wrt", "expected v among them: the score is ignored, and so q and k")
     if p.training.double and p.surround.checkpoint == "reentrant":
         yield Problem("training.double", "expected false: reentrant checkpoints allow one backward")
+
+
+def no_gradient(p: Program) -> bool:
+    """Whether the result depends on nothing that gets a gradient, as the score is ignored."""
+    if p.training is None or p.score_mod is None or _learnable(p):
+        return False
+    scored = any(isinstance(node, Score) for _, node in nodes(p.score_mod))
+    return not scored and "v" not in p.training.wrt and not p.surround.projections
 
 
 def _learnable(p: Program) -> bool:

@@ -138,6 +138,12 @@ BROKEN: list[tuple[str, Program]] = [
     ("training.wrt", Program(training=Training(wrt=("q", "q")))),
     ("training.wrt", Program(training=Training(wrt=()))),
     (
+        "training.wrt",
+        Program(
+            kernel=Flex(), score_mod=TRUTH, training=Training(wrt=("q", "k"))
+        ),
+    ),
+    (
         "training.double",
         Program(training=Training(double=True), surround=Surround(checkpoint="reentrant")),
     ),

@@ -24,7 +24,7 @@ from generators.strategies.running import Running
 from generators.strategies.scores import Scores
 from generators.strategies.shapes import Shapes, affordable
 from generators.swarm import EVERYTHING, PROFILES, Swarm, UserFunction
-from generators.validity import problems
+from generators.validity import no_gradient, problems
 
 REFUSALS: dict[str, tuple[str, ...]] = {
     "function": (),
@@ -146,6 +146,8 @@ class Programs:
             autocast=autocast,
             dirty_memory=draw(self.running.dirty),
         )
+        if training is not None and no_gradient(drawn):
+            drawn = replace(drawn, training=replace(training, wrt=("v",)))
         return self._integrated(draw, drawn) if self.running.integrates else drawn
 
     def _integrated(self, draw: Draw, p: Program) -> Program:

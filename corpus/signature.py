@@ -98,7 +98,7 @@ def _of_exception(failure: Failure, raised: Raised, program: Program) -> Signatu
     if name == "Unsupported":
         title = f"{name}: {message} ({phase_class(failure)})"
         return _of_untraceable(failure.kind, message, title, program.kernel.kind)
-    mixed = failure.kind is FailureKind.TYPE_MIXING  # the operator says it, however it was reached
+    mixed = failure.kind is FailureKind.TYPE_MIXING  # the operator is named, however it was reached
     frames = () if mixed else telling_frames(raised.frames)
     phase = phase_class(failure)
     strong = _key(failure.kind, name, phase, message, *frames)
@@ -115,15 +115,14 @@ def _of_exception(failure: Failure, raised: Raised, program: Program) -> Signatu
 
 
 _WORDS_THAT_TELL = 3
-_SAID_IN_WORDS = (FailureKind.COMPILE_ERROR, FailureKind.GRAPH_BREAK, FailureKind.TYPE_MIXING)
+_SAID_BY_COMPILERS = (FailureKind.COMPILE_ERROR, FailureKind.GRAPH_BREAK)
 
 
 def _tells(kind: FailureKind, message: str) -> bool:
     """Whether a masked message says by itself what is wrong: a compiler's, dynamo's to the C++
-    compiler's, does, and so does DTensor's. What generated code says when it runs ("index out of
-    bounds") does not."""
+    compiler's, does. What generated code says when it runs ("index out of bounds") does not."""
     words = re.findall(r"[A-Za-z_]{3,}", re.sub(r"<[A-Z]+>", "", message))
-    return kind in _SAID_IN_WORDS and len(words) >= _WORDS_THAT_TELL
+    return kind in _SAID_BY_COMPILERS and len(words) >= _WORDS_THAT_TELL
 
 
 def _message(failure: Failure, raised: Raised, name: str) -> str:

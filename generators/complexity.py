@@ -29,10 +29,9 @@ _WEIGHTS = {
     "shape.q_len.lt16": 2,
     "shape.kv_len.lt16": 2,
     "table.axes0": 2,
-    "transform.grad": 6,
 }
 """Features that hold of few programs: a trigger without them is known again more often, so Lq = Lkv
-= 17 is preferred to Lq = 2, Lkv = 16 wherever it fails too, and training to a transform."""
+= 17 is preferred to Lq = 2, Lkv = 16 wherever it fails too."""
 
 
 def complexity(program: Program) -> tuple[int, int, int]:

@@ -68,6 +68,8 @@ def _features(p: Program) -> Iterator[str]:
     yield from _calls(p)
     if p.training is not None:
         yield from _training(p.training)
+    if p.transform == "grad":  # what fails in training may well fail with it
+        yield from _training(Training())
     yield from _choices(p, "", but=("packed",))
 
 

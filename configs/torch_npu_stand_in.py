@@ -60,8 +60,8 @@ def to_bnsd(t, heads, layout, ends):
     return list(t.permute(order))
 
 
-def from_bnsd(entries, like, layout):
-    """The entries in `layout` again, contiguous, with the shape of `like` but for head_dim."""
+def from_bnsd(entries, layout):
+    """The entries in `layout` again, contiguous."""
     if layout == "TND":
         return torch.cat([t.transpose(0, 1) for t in entries])
     t = torch.stack(entries)
@@ -95,7 +95,7 @@ def probabilities(q, k, entry, atten_mask, scale, pre, next_, mode):
     return exp / total, top, total
 
 
-def check(query, key, value, head_num, pse, padding_mask, keep_prob, prefix, sink, mode):
+def check(pse, padding_mask, keep_prob, prefix, sink, mode):
     for name, given in (
         ("pse", pse), ("padding_mask", padding_mask), ("prefix", prefix), ("sink", sink),
     ):  # fmt: skip
@@ -112,7 +112,7 @@ def forward(
     gen_mask_parallel=True, sync=False, softmax_layout="", sink=None, dropout_mask=None, seed=0,
     offset=0,
 ):  # fmt: skip
-    check(query, key, value, head_num, pse, padding_mask, keep_prob, prefix, sink, sparse_mode)
+    check(pse, padding_mask, keep_prob, prefix, sink, sparse_mode)
     q, k, v = split(query, key, value, head_num, input_layout, actual_seq_qlen, actual_seq_kvlen)
     outs, tops, totals = [], [], []
     for i in range(len(q)):
@@ -125,7 +125,7 @@ def forward(
         totals.append(total.expand(-1, -1, 8))
     gather = torch.stack if input_layout != "TND" else lambda t: torch.cat(t, 1).transpose(0, 1)
     statistics = [gather(tops).contiguous(), gather(totals).contiguous()]
-    return from_bnsd(outs, query, input_layout), *statistics, query.new_empty(0), 0, 0, 0
+    return from_bnsd(outs, input_layout), *statistics, query.new_empty(0), 0, 0, 0
 
 
 def split(query, key, value, head_num, layout, q_ends, kv_ends):
@@ -162,7 +162,7 @@ def backward(
         dq.append((ds @ wide_k).to(query.dtype))
         dk.append((ds.mT @ q[i].float()).unflatten(0, (kv_heads, group)).sum(1).to(key.dtype))
         dv.append((p.mT @ grads[i].float()).unflatten(0, (kv_heads, group)).sum(1).to(value.dtype))
-    found = [from_bnsd(*pair, input_layout) for pair in ((dq, query), (dk, key), (dv, value))]
+    found = [from_bnsd(entries, input_layout) for entries in (dq, dk, dv)]
     return *found, query.new_empty(0), query.new_empty(0)
 
 

@@ -63,6 +63,13 @@ class Meaning:
     finish: str = "{out}"
 
 
+WITHOUT_DEAD_ROWS = (
+    'dead = (scores == float("-inf")).all(dim=-1, keepdim=True)',
+    "probs = torch.softmax(scores.masked_fill(dead, 0), dim=-1).masked_fill(dead, 0)",
+)
+"""Statements for the probabilities where rows that are -inf throughout give 0."""
+
+
 class KernelPlugin(Protocol):
     """How one kernel is written."""
 

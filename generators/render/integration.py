@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
-from generators.kernels.base import Body, Inputs, KernelPlugin, Meaning
-from generators.render.scene import NAMES, Scene, indented
+from generators.kernels.base import WITHOUT_DEAD_ROWS, Body, Inputs, KernelPlugin
+from generators.render.scene import Scene, indented, naming_extents
 
 Function = list[str]
 
@@ -47,13 +45,7 @@ def _lines(body: Body, suffix: str) -> list[str]:
     lines = [*body.statements, f"return {result}"]
     if body.contexts:
         lines = [f"with {', '.join(body.contexts)}:", *indented(lines)]
-    return _with_extents(lines)
-
-
-def _with_extents(lines: list[str]) -> list[str]:
-    text = "\n".join(lines)
-    used = [name for name in NAMES if re.search(rf"\b{name}\b", text)]
-    return [*(f"{name} = {NAMES[name]}" for name in used), *lines]
+    return naming_extents(lines)
 
 
 def _function(name: str, names: list[str], lines: list[str], decorator: str = "") -> Function:
@@ -106,20 +98,12 @@ def _backward(scene: Scene, plugin: KernelPlugin, inputs: Inputs, names: list[st
     scale = f"{meaning.scale} * " if meaning.scale else ""
     wrap = (lambda text: f"{scale}({text})") if scale else (lambda text: text)
     rest = ["None"] * (len(names) - 3)
+    plain = ("probs = torch.softmax(scores, dim=-1)",)
     return [
         f"{', '.join(names)} = ctx.saved_tensors",
-        *_with_extents([f"scores = {wrap('q @ k.mT')}", *meaning.modify]),
-        *_probabilities(meaning),
+        *naming_extents([f"scores = {wrap('q @ k.mT')}", *meaning.modify]),
+        *(WITHOUT_DEAD_ROWS if meaning.zero_dead_rows else plain),
         "dp = dout @ v.mT",
         "ds = probs * (dp - (dp * probs).sum(dim=-1, keepdim=True))",
         f"return {', '.join([wrap('ds @ k'), wrap('ds.mT @ q'), 'probs.mT @ dout', *rest])}",
-    ]
-
-
-def _probabilities(meaning: Meaning) -> list[str]:
-    if not meaning.zero_dead_rows:
-        return ["probs = torch.softmax(scores, dim=-1)"]
-    return [
-        'dead = (scores == float("-inf")).all(dim=-1, keepdim=True)',
-        "probs = torch.softmax(scores.masked_fill(dead, 0), dim=-1).masked_fill(dead, 0)",
     ]

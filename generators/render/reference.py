@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from generators.kernels.base import Inputs, KernelPlugin, Meaning
+from generators.kernels.base import WITHOUT_DEAD_ROWS, Inputs, KernelPlugin, Meaning
 from generators.render.attention import main_names, tangent_statement
 from generators.render.scene import Scene, indented
 from generators.render.surround import after, before
-
-MINUS_INFINITY = 'float("-inf")'
 
 
 def reference(
@@ -49,10 +47,7 @@ def _softmax_attention(scene: Scene, meaning: Meaning, outputs: tuple[str, ...])
     lines.append(f"scores = {scaled}")
     lines += meaning.modify
     if meaning.zero_dead_rows:
-        lines += [
-            f"dead = (scores == {MINUS_INFINITY}).all(dim=-1, keepdim=True)",
-            "probs = torch.softmax(scores.masked_fill(dead, 0), dim=-1).masked_fill(dead, 0)",
-        ]
+        lines += WITHOUT_DEAD_ROWS
     heads, length = (-3, -2) if stacked else (1, 2)
     product = "probs @ v" if meaning.zero_dead_rows else "torch.softmax(scores, dim=-1) @ v"
     out = product

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -100,12 +101,17 @@ class Scene:
 
     def with_extents(self, lines: list[str]) -> list[str]:
         """`lines` of a function of q, k, v (or x), after statements for the extents they name."""
-        text = "\n".join(lines)
         names = dict(PROJECTED_NAMES if self.program.surround.projections else NAMES)
         if self.program.surround.projections and self.self_attention:
             names["Lkv"] = "x.shape[1]"
-        used = [name for name in names if re.search(rf"\b{name}\b", text)]
-        return [f"{name} = {names[name]}" for name in used] + lines
+        return naming_extents(lines, names)
+
+
+def naming_extents(lines: list[str], names: Mapping[str, str] = NAMES) -> list[str]:
+    """`lines` after a statement for each extent that they name."""
+    text = "\n".join(lines)
+    used = [name for name in names if re.search(rf"\b{name}\b", text)]
+    return [f"{name} = {names[name]}" for name in used] + lines
 
 
 def inverse_root(n: int) -> str:

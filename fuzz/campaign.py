@@ -255,7 +255,7 @@ def launch(
         _disk_errors(directory),
     ):
         check_same(config, store, directory)
-        for name in config.profiles:
+        for name in (name for name, weight in config.profiles.items() if weight):
             kernels = [kernel for kernel, _ in PROFILES[name].kernels]
             check_packages(kernels, pool.environment(), f"profiles.{name}", config.preload)
         store.begin(config.seed, config.model_dump(mode="json"), pool.environment())

@@ -75,8 +75,9 @@ def lacks_package(program: Program, outcome: Outcome) -> bool:
     """Whether the program ended where it imports its kernel's package."""
     package = PACKAGES.get(program.kernel.kind)
     raised = outcome.failure.raised if outcome.failure else None
-    missing = raised is not None and raised.type.endswith("ModuleNotFoundError")
-    return missing and raised is not None and f"'{package}'" in raised.message
+    if raised is None or not raised.type.endswith("ModuleNotFoundError"):
+        return False
+    return f"'{package}'" in raised.message
 
 
 def differences(recorded: dict[str, str], now: dict[str, str]) -> dict[str, tuple[str, str]]:

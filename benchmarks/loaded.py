@@ -22,24 +22,14 @@ from rich.console import Console
 from actors.job import Deadlines
 from actors.scratch import Scratch
 from actors.worker import WorkerConfig
+from fuzz.cli_pool import outcomes
 from fuzz.config import load_config
-from fuzz.pool import Pool, run_all
 from fuzz.ray_pool import RayPool
-from fuzz.tasks import RunTask
 from generators.outcome import FailureKind, Outcome
-from generators.program import Program
 from generators.shards import shard_programs
 
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "overnight.yaml"
 SPIN = "while True: pass"
-
-
-def outcomes(pool: Pool, programs: list[Program]) -> list[Outcome]:
-    told = []
-    for finished in run_all(pool, [RunTask((program,)) for program in programs]):
-        assert isinstance(finished.result, list), finished.result
-        told += finished.result
-    return told  # type: ignore[return-value]
 
 
 def is_hang(outcome: Outcome) -> bool:

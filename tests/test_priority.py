@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from test_campaign import PASSED, FakePool, judged, raised, run
+from test_campaign import run
 
 from actors.shard import Tally
 from fuzz.tasks import Answer, ReproTask, ShardTask, Task
@@ -14,6 +14,7 @@ from generators.codec import program_id
 from generators.masks import Causal
 from generators.outcome import Cost
 from generators.program import Compile, Program, Shape
+from tests.fake_pool import PASSED, FakePool, judged, raised
 
 
 class SeldomPool(FakePool):

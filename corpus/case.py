@@ -12,8 +12,8 @@ Reading validates everything, and does not touch `repro.py` but as text.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -260,3 +260,14 @@ def _preload(folder: Path, told: _PreloadFile) -> Preload:
     if digest != told.sha256:
         raise ProgramError(f"{where}: expected the text with sha256 {told.sha256}, got {digest}")
     return Preload(name=told.name, sha256=digest, text=text)
+
+
+def with_corpus(found: list[Bucket], corpora: Sequence[Path]) -> list[Bucket]:
+    """`found`, and the buckets of `corpora` besides, labelled as known: what belongs to one of
+    those is counted and not looked into again. Raises CaseError."""
+    buckets = {bucket.id: bucket for bucket in found}
+    for case in find_cases(corpora):
+        bucket = read_bucket(case.parent)
+        label = bucket.known_issue or f"corpus {bucket.id}"
+        buckets.setdefault(bucket.id, replace(bucket, known_issue=label))
+    return list(buckets.values())

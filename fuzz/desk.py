@@ -9,13 +9,13 @@ since the first one's bucket mostly answers for the rest.
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from actors.verdict import is_defect
 from corpus.bucket import Bucket, assign, joined, merge_kin, new_bucket, wrong_outputs
-from corpus.case import find_cases, read_bucket
+from corpus.case import with_corpus
 from corpus.known_issues import load_known_issues, match
 from corpus.signature import signature
 from corpus.store import FailureRow, State, Store
@@ -49,17 +49,6 @@ class Work:
     stage: Stage
     task: Task
     since: float
-
-
-def with_corpus(found: list[Bucket], corpora: Sequence[Path]) -> list[Bucket]:
-    """`found`, and the buckets of `corpora` besides, labelled as known: what belongs to one of
-    those is counted and not looked into again. Raises CaseError."""
-    buckets = {bucket.id: bucket for bucket in found}
-    for case in find_cases(corpora):
-        bucket = read_bucket(case.parent)
-        label = bucket.known_issue or f"corpus {bucket.id}"
-        buckets.setdefault(bucket.id, replace(bucket, known_issue=label))
-    return list(buckets.values())
 
 
 class Desk:

@@ -11,6 +11,8 @@ FLASH_STAMP := $(FLASH)/.installed
 SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))
 PYTHON ?= $(shell for p in python3 python3.12 python3.11; do \
 	"$$p" -c '$(SUPPORTED)' 2>/dev/null && { echo $$p; break; }; done)
+# Tests mostly wait for processes, one core at a time.
+TWO := -n 2 --dist worksteal
 RESULTS := campaigns/smoke-$(shell date +%Y%m%d-%H%M%S)
 
 .DEFAULT_GOAL := help
@@ -31,10 +33,10 @@ fuzz: $(STAMP)
 	$(BIN)/attnfuzz launch configs/smoke.yaml --dir $(RESULTS)
 
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(TWO)
 
 test-fast: $(STAMP)
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest $(TWO) -m "not slow"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -116,7 +116,7 @@ def campaign(incident: Incident, base: CampaignConfig, directory: Path) -> tuple
         changes["functions"] = (incident.function,)
         profile = "function"
     if profile is not None:
-        changes["profiles"] = dict(base.profiles) | {profile: 4.0}
+        changes["profiles"] = dict(base.profiles) | {profile: 6.0}
     watch = Watch(incident)
     try:
         if launch(base.model_copy(update=changes), directory, watch).ended == "interrupted":

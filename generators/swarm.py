@@ -67,8 +67,9 @@ class UserFunction:
 class Profile:
     """What a shard is about: relative weights of the kernels and of the compile back-ends ("none"
     is eager), each a tuple of pairs. Programs of "ranks" have several real ranks wherever they may,
-    those of the others never: they cost as many times as much. Those of "integrated" reach their
-    kernel as libraries do, through an operator of its own and the like."""
+    those of the others never: they cost as many times as much. Those of "traced" are about what
+    dynamo follows: most make their BlockMask in the compiled region. Those of "integrated" reach
+    their kernel as libraries do, through an operator of its own and the like."""
 
     kernels: tuple[tuple[str, int], ...]
     backends: tuple[tuple[str, int], ...]
@@ -89,6 +90,10 @@ PROFILES: dict[str, Profile] = {
     "ranks": Profile(
         (("sdpa", 1), ("handwritten", 2)),
         (("none", 2), ("eager", 1), ("aot_eager", 3), ("inductor", 1)),
+    ),
+    "traced": Profile(
+        (("flex", 5), ("sdpa", 1), ("handwritten", 1)),
+        (("eager", 4), ("aot_eager", 3), ("inductor", 1)),
     ),
     "integrated": Profile(
         (("sdpa", 3), ("handwritten", 2)),

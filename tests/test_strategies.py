@@ -161,6 +161,17 @@ def test_few_are_refused_by_design_but_some_are(drawn: list[Program]) -> None:
     assert 0 < refused < 0.03 * len(drawn)
 
 
+def test_each_profile_is_about_what_it_says() -> None:
+    made = Counter(
+        program.kernel.block_mask.made
+        for program in generate(5, 300, profile="traced")
+        if isinstance(program.kernel, Flex) and program.kernel.block_mask and program.compile
+    )
+    assert made["cached"] > 20 and made["inside"] > 30
+    npu = generate(5, 300, profile="npu_fusion_attention")
+    assert sum(program.mesh is not None for program in npu) > 30
+
+
 def test_a_swarm_without_refusals_has_none() -> None:
     features = tuple(name for name in EVERYTHING.features if name != "refused")
     assert not any(map(is_refused, generate(3, 600, Swarm("mixed", features))))

@@ -46,6 +46,7 @@ class Kernels:
 
     def __init__(self, swarm: Swarm) -> None:
         self.has = has = swarm.has
+        self.traced = swarm.profile == "traced"
         self.scale = st.sampled_from(SCALES if has("any.scale") else (None,))
         self.gqa = one_in(8)
         self._sdpa_choices()
@@ -103,6 +104,8 @@ class Kernels:
         self.spare = weighted((8, 0), (1, 1), (1, 3)) if has("flex.spare_batch") else st.just(0)
         made: Any = ((3, "inside"), (1, "cached")) if has("flex.inside") else ()
         self.made = weighted((16, "outside"), *made)
+        if self.traced:
+            self.made = weighted((3, "outside"), (3, "inside"), (2, "cached"))
         self.compiled = one_in(20) if has("flex.compiled_mask") else st.just(False)
         self.kernel_options = (
             weighted((60, {}), *((1, options) for options in KERNEL_OPTIONS))
@@ -110,7 +113,7 @@ class Kernels:
             else st.just({})
         )
         written = ("nested", "partial", "method", "callable") if has("flex.mods") else ()
-        self.mods = weighted((12, "function"), *((1, style) for style in written))
+        self.mods = weighted((4 if self.traced else 12, "function"), *((1, s) for s in written))
         self.lse = one_in(5) if has("flex.lse") else st.just(False)
 
     def flex(self, draw: Draw, at: Setting) -> Flex:

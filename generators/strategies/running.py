@@ -72,7 +72,8 @@ class Running:
         self.grad_mode = weighted(
             (10, "default"), *(((1, "no_grad"), (1, "inference_mode")) if has("grad_mode") else ())
         )
-        self.has_mesh = one_in(6) if has("mesh") else st.just(False)
+        often = 2 if swarm.profile == "npu_fusion_attention" else 6  # where context parallel is met
+        self.has_mesh = one_in(often) if has("mesh") else st.just(False)
         if swarm.profile == "ranks":
             self.has_mesh = st.just(True)
         self.world_size = weighted((2, 1), (4, 2), (2, 3), (3, 4), (1, 5), (2, 8), (1, 16), (1, 32))

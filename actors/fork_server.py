@@ -16,6 +16,7 @@ from typing import Any
 
 from actors import procs
 from actors.job import Limits
+from actors.virtual.cards import PREFIX
 
 START_S = 600.0  # the first start on a machine builds a header, perhaps in a queue of zygotes
 MARKER = "ATTNFUZZ_ZYGOTE"
@@ -45,7 +46,9 @@ def headers_folder(scratch: Path) -> Path:
 class ForkServer:
     """A running zygote. Its `environment` says which python, torch, compiler and machine it has."""
 
-    def __init__(self, toolchain: str, scratch: Path, headers: Path) -> None:
+    def __init__(
+        self, toolchain: str, scratch: Path, headers: Path, target: str = "cpu"
+    ) -> None:
         """Starts it and waits until it serves. Raises SandboxError when it cannot."""
         self.marker = secrets.token_hex(8)
         self._errors = scratch / f"zygote-{self.marker}.txt"
@@ -56,10 +59,10 @@ class ForkServer:
             headers.mkdir(parents=True, exist_ok=True)
             with theirs, open(self._errors, "wb") as errors:
                 self._process = subprocess.Popen(
-                    [toolchain, str(ZYGOTE), str(theirs.fileno()), str(headers)],
+                    [toolchain, str(ZYGOTE), str(theirs.fileno()), str(headers), target],
                     pass_fds=(theirs.fileno(),), start_new_session=True, cwd=scratch,
                     stdin=subprocess.DEVNULL, stdout=errors, stderr=errors,
-                    env=self._environ(scratch, headers),
+                    env=self._environ(headers, target),
                 )  # fmt: skip
         except OSError as error:
             ours.close()
@@ -71,10 +74,13 @@ class ForkServer:
             raise
         self._cpu_before = procs.cpu_seconds(self._process.pid)
 
-    def _environ(self, scratch: Path, headers: Path) -> dict[str, str]:
+    def _environ(self, headers: Path, target: str) -> dict[str, str]:
         """The zygote's environment: this process's, less Ray's, with one thread everywhere."""
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "PYTEST_"))}
-        return inherited | {
+        inherited.pop("TRITON_INTERPRET", None)
+        # triton decides at import; on a CPU its kernels (flash_attn's) can only be interpreted
+        interpreted = {} if target.startswith(PREFIX) else {"TRITON_INTERPRET": "1"}
+        return inherited | interpreted | {
             MARKER: self.marker,
             "OMP_NUM_THREADS": "1",
             "MKL_NUM_THREADS": "1",
@@ -82,8 +88,6 @@ class ForkServer:
             "PYTHONDONTWRITEBYTECODE": "1",
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
             "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
-            # triton decides at import; on a CPU its kernels (flash_attn's) can only be interpreted
-            "TRITON_INTERPRET": "1",
             # torch decides at import where precompiled headers go: below the temporary folder
             "TMPDIR": str(headers),
             "TORCHINDUCTOR_CACHE_DIR": str(headers / "warm"),

@@ -83,6 +83,7 @@ class Job:
     """
 
     compile: Compile | None = None
+    target: str = "cpu"
     ranks: int = 1
     refusals: tuple[tuple[str, str], ...] = ()
     compute_dtype: str | None = None
@@ -98,10 +99,12 @@ class Job:
         program: Program,
         refusals: Iterable[RefusalLike] = (),
         deadlines: Deadlines | None = None,
+        target: str = "cpu",
     ) -> Job:
-        """The job of `program`; `refusals` are those of its kernel."""
+        """The job of `program` on `target`; `refusals` are those of its kernel."""
         return cls(
             compile=program.compile,
+            target=target,
             ranks=ranks_of(program),
             layers=ranks_of(program) == 1,  # ranks would not find the blame in step
             refusals=tuple((r.pattern, r.why) for r in refusals),
@@ -118,6 +121,7 @@ class Job:
         return {
             "source": source,
             "preload": list(preload),
+            "target": self.target,
             "ranks": self.ranks,
             "compile": None if self.compile is None else asdict(self.compile),
             "refusals": [{"pattern": pattern, "why": why} for pattern, why in self.refusals],

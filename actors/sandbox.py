@@ -62,8 +62,8 @@ class Sandbox:
 
     `toolchain` is a Python interpreter with torch; `scratch` a folder for temporary files that the
     caller removes in the end (see `actors.scratch`); `preload` Python files that are executed in
-    the child before the program. `environment` says what it runs on. Starting costs seconds, and
-    a sandbox is used by one thread at a time.
+    the child before the program; `target` says for what programs are compiled. `environment` says
+    what it runs on. Starting costs seconds, and a sandbox is used by one thread at a time.
     """
 
     def __init__(
@@ -73,10 +73,11 @@ class Sandbox:
         scratch: Path | str = "/tmp",
         preload: Sequence[str | Path] = (),
         *,
+        target: str = "cpu",
         headers: Path | None = None,
     ) -> None:
         """Raises SandboxError when no program could run here."""
-        self.toolchain = toolchain
+        self.toolchain, self.target = toolchain, target
         self.limits = limits or Limits()
         self.preload = tuple(str(Path(path).resolve()) for path in preload)
         self._headers = headers or headers_folder(Path(scratch))
@@ -305,7 +306,9 @@ class Sandbox:
 
     def _zygote(self) -> ForkServer:
         if self._server is None:
-            self._server = ForkServer(self.toolchain, self._folder, self._headers)
+            self._server = ForkServer(
+                self.toolchain, self._folder, self._headers, self.target
+            )
         return self._server
 
     def _retire(self) -> None:

@@ -10,10 +10,15 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+from actors.virtual.cards import CARDS, Card
+
 PROBE_S = 120.0
 _PROBE = """
 import importlib.util, json
-said = {"npu": importlib.util.find_spec("torch_npu") is not None}
+said = {
+    name: importlib.util.find_spec(module) is not None
+    for name, module in (("npu", "torch_npu"), ("triton", "triton"))
+}
 try:
     import torch
 except Exception as error:
@@ -46,6 +51,7 @@ def targets(toolchain: str = sys.executable) -> list[TargetStatus]:
             ("cpu", _cpu(said)),
             ("cuda", _cuda(said)),
             ("npu", _npu(said)),
+            *((name, _virtual(said, card)) for name, card in CARDS.items()),
         )
     ]
 
@@ -90,3 +96,17 @@ def _npu(said: dict[str, Any]) -> tuple[bool, str]:
     if not said.get("npu", False):
         return False, "torch_npu is not installed in the toolchain"
     return False, "torch_npu is there, but programs run on the CPU only so far"
+
+
+def _virtual(said: dict[str, Any], card: Card) -> tuple[bool, str]:
+    """Compiles for a card that need not be there; the shim takes the place of torch's CUDA."""
+    if "error" in said:
+        return False, f"torch cannot be imported: {said['error']}"
+    if said["cuda_build"]:
+        return False, f"torch {said['torch']} is built with CUDA; this needs a CPU build"
+    if not said["triton"]:
+        return False, "triton is not installed in the toolchain"
+    compiler = os.environ.get("CXX", "g++")
+    if shutil.which(compiler) is None:
+        return False, f"there is no C++ compiler {compiler}, which builds the virtual device"
+    return True, f"virtual: compiles for {card.name} and runs no kernel; torch {said['torch']}"

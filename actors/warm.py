@@ -64,6 +64,25 @@ def warm_up(headers: Path) -> None:
     _forget()
 
 
+def warm_up_virtual(headers: Path) -> None:
+    """Compiles a small function for the virtual card, forward only: a backward would start a
+    thread for its device."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from actors.virtual import cuda
+
+    os.environ["TMPDIR"] = os.getcwd()
+    tempfile.tempdir = None
+    with torch._inductor.config.patch(fx_graph_cache=False), FakeTensorMode():
+        q = torch.empty(1, 2, 128, 64, device="cuda", dtype=torch.bfloat16)
+        flex = torch.nn.attention.flex_attention.flex_attention
+        torch.compile(flex)(q, q, q)
+    cuda.KERNELS.clear()
+    torch._dynamo.reset()
+    _forget()
+
+
 def _forget() -> None:
     """Drops the kernels compiled here and what was counted, so that children begin at nothing."""
     import torch

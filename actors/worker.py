@@ -16,6 +16,7 @@ from actors import verdict
 from actors.job import Deadlines, Job, Limits
 from actors.sandbox import Sandbox, SandboxError
 from actors.shard import Shard, ShardReport, Tally
+from actors.virtual.cards import CARDS
 from generators.kernels import refusals
 from generators.outcome import Outcome
 from generators.program import Program
@@ -24,7 +25,7 @@ from generators.shards import shard_programs
 
 __all__ = ["Executor", "Shard", "ShardReport", "Until", "WorkerConfig"]
 
-TARGETS_THAT_RUN = ("cpu",)
+TARGETS_THAT_RUN = ("cpu", *CARDS)
 
 Until = Literal["failed", "not failed"] | None
 
@@ -52,7 +53,9 @@ class Executor:
                 f"target {config.target}: programs run on {', '.join(TARGETS_THAT_RUN)} only so far"
             )
         self._config = config
-        self._sandbox = Sandbox(config.toolchain, config.limits, config.scratch, config.preload)
+        self._sandbox = Sandbox(
+            config.toolchain, config.limits, config.scratch, config.preload, target=config.target
+        )
 
     @property
     def environment(self) -> dict[str, str]:
@@ -91,8 +94,9 @@ class Executor:
 
     def _run(self, program: Program, deadlines: Deadlines, confirm_hang: bool) -> Outcome:
         try:
-            text = source(program)
-            job = Job.of(program, refusals.for_program(program), deadlines)
+            target = self._config.target
+            text = source(program, "cuda" if target in CARDS else "cpu")
+            job = Job.of(program, refusals.for_program(program), deadlines, target)
         except Exception:  # whatever rendering raises is our defect, and is reported as one
             return verdict.of_unrendered(traceback.format_exc())
         return self._sandbox.run(text, job, confirm_hang=confirm_hang)

@@ -1,8 +1,8 @@
 """The fork server: a process that has imported torch and forks a child per program.
 
-Run as a script by the toolchain's interpreter, `python zygote.py SOCKET_FD HEADERS_DIR`; needs the
-standard library and torch alone. It has one thread and touches no accelerator. Over the socket
-(SOCK_SEQPACKET, JSON; the other end is `actors.fork_server`) it is told
+Run as a script by the toolchain's interpreter, `python zygote.py SOCKET_FD HEADERS_DIR TARGET`;
+needs the standard library and torch alone. It has one thread and touches no accelerator. Over the
+socket (SOCK_SEQPACKET, JSON; the other end is `actors.fork_server`) it is told
 
     {"op": "fork", "directory", "token", "limits", "marker"} + the write end of the child's pipe
     {"op": "collect"}                 wait for everything that the last child left behind
@@ -55,6 +55,7 @@ if __name__ == "__main__":
 
 from actors import confine, procs, warm  # noqa: E402
 from actors.child import main as child  # noqa: E402
+from actors.virtual import cards, shim  # noqa: E402
 
 JOB = "job.json"
 OPTIONAL = ("flash_attn", "torch_npu")
@@ -62,7 +63,7 @@ OPTIONAL = ("flash_attn", "torch_npu")
 
 
 def main() -> None:
-    fd, headers = int(sys.argv[1]), Path(sys.argv[2])
+    fd, headers, target = int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
     owner = os.getppid()
     confine.prctl(confine.PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != owner:
@@ -71,7 +72,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the driver's to handle
     link = socket.socket(fileno=fd)
     try:
-        environment = prepare(headers)
+        environment = prepare(headers, target)
     except Exception as error:
         tell(link, {"broken": f"{type(error).__name__}: {error}"[:2000]})
         raise
@@ -85,14 +86,24 @@ def main() -> None:
         procs.kill_all(lambda: procs.descendants(os.getpid()))
 
 
-def prepare(headers: Path) -> dict[str, str]:
+def prepare(headers: Path, target: str) -> dict[str, str]:
     """Imports torch and warms it up; returns the environment's description."""
+    card = cards.CARDS.get(target)
+    if card is not None:
+        shim.load(headers / "virtual")
     child.preload_torch()
     torch = sys.modules["torch"]
     torch.set_num_threads(1)
-    # Autograd starts a thread per device it finds, later ones of the warm-up's own making included.
-    torch.ones(1, requires_grad=True).sum().backward()
-    warm.warm_up(headers)
+    if card is None:
+        # Autograd starts a thread per device it finds, later ones of the warm-up's own making
+        # included.
+        torch.ones(1, requires_grad=True).sum().backward()
+        warm.warm_up(headers)
+    else:
+        from actors.virtual import cuda
+
+        cuda.install(card)
+        warm.warm_up_virtual(headers)
     gc.collect()
     gc.freeze()
     threads = len(os.listdir("/proc/self/task"))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from actors.virtual.cards import CARDS
 from fuzz.errors import UserError, user_path
 
 if TYPE_CHECKING:
@@ -34,6 +35,13 @@ Toolchain = Annotated[
         "--toolchain",
         metavar="PYTHON",
         help="The Python whose torch is tested; it needs nothing of ours. Default: this one.",
+    ),
+]
+Target = Annotated[
+    str,
+    typer.Option(
+        metavar="TARGET",
+        help="What to compile for: cpu, or a virtual card (`attnfuzz targets` names them).",
     ),
 ]
 ProgramFile = Annotated[
@@ -86,6 +94,14 @@ def interpreter(toolchain: Path | None) -> str:
     if not toolchain.is_file():
         raise UserError(f"{toolchain}: expected a Python interpreter, found no such file")
     return str(toolchain.absolute())
+
+
+def target_name(target: str) -> str:
+    """`target` if programs can be run on it at all; UserError otherwise."""
+    if target != "cpu" and target not in CARDS:
+        known = ", ".join(["cpu", *CARDS])
+        raise UserError(f"--target: expected one of {known}, got {target!r}")
+    return target
 
 
 def sha256(path: Path) -> str:

@@ -19,19 +19,25 @@ WAIT_S = 1.0
 
 
 @contextmanager
-def pool(toolchain: str, preload: Sequence[Path], workers: int = 1) -> Iterator[Pool]:
+def pool(
+    toolchain: str, preload: Sequence[Path], workers: int = 1, target: str = "cpu"
+) -> Iterator[Pool]:
     """`workers` sandboxes of the interpreter `toolchain`, gone when the block ends."""
-    with Scratch.create() as scratch, pool_in(scratch.root, toolchain, preload, workers) as opened:
+    with (
+        Scratch.create() as scratch,
+        pool_in(scratch.root, toolchain, preload, workers, target) as opened,
+    ):
         yield opened
 
 
 @contextmanager
 def pool_in(
-    scratch: Path, toolchain: str, preload: Sequence[Path], workers: int = 1
+    scratch: Path, toolchain: str, preload: Sequence[Path], workers: int = 1, target: str = "cpu"
 ) -> Iterator[Pool]:
     """The same under the root of a scratch folder that is open already."""
     config = WorkerConfig(
         toolchain=toolchain,
+        target=target,
         preload=tuple(str(path) for path in preload),
         scratch=str(scratch),
     )

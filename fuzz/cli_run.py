@@ -13,6 +13,7 @@ from fuzz.cli_common import (
     Json,
     Preload,
     ProgramFile,
+    Target,
     Toolchain,
     console,
     emit,
@@ -20,6 +21,7 @@ from fuzz.cli_common import (
     note,
     python_files,
     read_program,
+    target_name,
 )
 from fuzz.errors import EXIT_CHANGED, UserError, user_path
 
@@ -43,6 +45,7 @@ def run(
     program: ProgramFile,
     preload: Preload = None,
     toolchain: Toolchain = None,
+    target: Target = "cpu",
     as_json: Json = False,
 ) -> None:
     """Run one program in a sandbox, and tell what became of it.
@@ -60,7 +63,7 @@ def run(
     from fuzz.cli_pool import outcomes, pool
     from fuzz.report_outcome import outcome_json, outcome_text
 
-    with pool(python, files) as one:
+    with pool(python, files, target=target_name(target)) as one:
         (outcome,) = outcomes(one, [loaded])
         environment = one.environment()
     if as_json:

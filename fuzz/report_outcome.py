@@ -12,7 +12,7 @@ from rich.text import Text
 from corpus.signature import signature
 from fuzz.report import facts
 from generators.codec import outcome_to_data, program_id
-from generators.outcome import Diff, Failure, Frame, Outcome
+from generators.outcome import CompiledKernel, Diff, Failure, Frame, Outcome
 from generators.program import Program
 
 FRAMES_SHOWN = 6
@@ -43,9 +43,23 @@ def outcome_text(program: Program, outcome: Outcome) -> RenderableType:
     for name, why in outcome.skipped.items():
         pairs[f"not judged: {name}"] = why
     parts: list[RenderableType] = [facts(pairs)]
+    if outcome.kernels:
+        parts += ["", kernel_table(outcome.kernels)]
     if outcome.failure is not None:
         parts += ["", failure_text(program, outcome.failure)]
     return Group(*parts)
+
+
+def kernel_table(kernels: tuple[CompiledKernel, ...]) -> Table:
+    """What each compiled kernel takes of the card."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("kernel")
+    for column in ("shared bytes", "registers", "stack bytes", "cubin bytes"):
+        table.add_column(column, justify="right")
+    for kernel in kernels:
+        taken = (kernel.shared_bytes, kernel.registers, kernel.stack_bytes, kernel.cubin_bytes)
+        table.add_row(Text(kernel.name), *(f"{number:,}" for number in taken))
+    return table
 
 
 def failure_text(program: Program, failure: Failure) -> RenderableType:

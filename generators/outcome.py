@@ -115,14 +115,29 @@ class Cost:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CompiledKernel:
+    """A kernel that was compiled for a card: bytes of shared memory that a block of it takes,
+    registers and bytes of stack that a thread does, and bytes of its cubin."""
+
+    __pydantic_config__ = STRICT
+    name: str
+    shared_bytes: int
+    registers: int
+    stack_bytes: int
+    cubin_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Outcome:
     """`rejected` is by design; `rejection` then says which refusal. `features` are what the
-    compiler did, as short strings. `skipped` names oracles that did not apply, and why."""
+    compiler did, as short strings; `kernels` those it compiled, where a virtual card was asked to
+    load them. `skipped` names oracles that did not apply, and why."""
 
     __pydantic_config__ = STRICT
     status: Literal["passed", "rejected", "failed"]
     failure: Failure | None = None
     rejection: str | None = None
     features: tuple[str, ...] = ()
+    kernels: tuple[CompiledKernel, ...] = ()
     skipped: dict[str, str] = field(default_factory=dict)
     cost: Cost = field(default_factory=Cost)

@@ -48,6 +48,11 @@ class Execution:
                 raise ValueError("the job asks to compile, but the source defines no `compiled`")
             self._compiled()
 
+    @property
+    def kernels(self) -> list[Data]:
+        """What was compiled for a card."""
+        return []
+
     # -- phases ------------------------------------------------------------------------------
 
     def _build(self) -> None:

@@ -79,7 +79,12 @@ def _outcome(job: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> dic
     atexit._clear()  # what is there is the zygote's
     began = time.perf_counter()
     phases = Phases(emit)
-    execution = Execution(job, phases)
+    if is_virtual(job):
+        from .virtual import VirtualExecution
+
+        execution: Execution = VirtualExecution(job, phases)
+    else:
+        execution = Execution(job, phases)
     outcome: dict[str, Any] = {"status": "passed", "failure": None, "rejection": None}
     try:
         execution.go()
@@ -91,9 +96,15 @@ def _outcome(job: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> dic
         outcome |= {"status": "rejected", "rejection": rejected.why}
     phases.stop()
     outcome["features"] = execution.features
+    outcome["kernels"] = execution.kernels
     outcome["skipped"] = execution.skipped
     outcome["cost"] = _cost(time.perf_counter() - began, phases.seconds)
     return outcome
+
+
+def is_virtual(job: dict[str, Any]) -> bool:
+    """Whether the job is for hardware that is not there."""
+    return str(job.get("target", "cpu")).startswith("virtual-")
 
 
 def _leave() -> None:

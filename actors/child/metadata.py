@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from . import tensors
 from .outcomes import Data, diff
@@ -84,12 +85,18 @@ def telling_strides(tensor: torch.Tensor) -> tuple[int | None, ...]:
 
 
 def _aliases(tensor: torch.Tensor, args: tuple[Any, ...], names: list[str]) -> tuple[str, ...]:
-    memory = tensor.untyped_storage().data_ptr()
+    memory = _memory(tensor)
     if memory == 0:
         return ()
     return tuple(
         name
         for value, argument in zip(args, names, strict=True)
         for name, other in tensors.named_tensors(value, argument)
-        if other.untyped_storage().data_ptr() == memory
+        if _memory(other) == memory
     )
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    """What tells a tensor's memory apart; 0 for none. Fake tensors have no address."""
+    storage = tensor.untyped_storage()
+    return storage._cdata if isinstance(tensor, FakeTensor) else storage.data_ptr()

@@ -93,10 +93,11 @@ class FlexPlugin:
     def _made_here(self, made: str, spec: BlockMaskSpec, scene: Scene) -> list[str]:
         """Statements in the attention function that set `block_mask`."""
         if spec.made != "cached":
-            return block_mask(made, spec, scene) if spec.made == "inside" else []
+            made_inside = spec.made == "inside"
+            return block_mask(made, spec, scene, scene.device) if made_inside else []
         sizes = ", B, Lq, Lkv" if scene.several else ""
         lines = [] if made == "mask_mod" else [f"mask_mod = {made}"]
-        *first, last = block_mask("mask_mod", spec, scene)
+        *first, last = block_mask("mask_mod", spec, scene, scene.device)
         lines.append(f"key = (id(mask_mod){sizes})" if sizes else "key = id(mask_mod)")
         lines.append("if key not in BLOCK_MASKS:")
         if first:
@@ -141,12 +142,12 @@ def built_extents(scene: Scene, spec: BlockMaskSpec) -> Extents:
     )  # fmt: skip
 
 
-def block_mask(made: str, spec: BlockMaskSpec, scene: Scene) -> list[str]:
+def block_mask(made: str, spec: BlockMaskSpec, scene: Scene, device: str = "cpu") -> list[str]:
     """Statements that set `block_mask`."""
     built = built_extents(scene, spec)
     args = [
         made, str(built.b) if spec.batch else "None", str(built.h) if spec.heads else "None",
-        str(built.q_idx), str(built.kv_idx), 'device="cpu"',
+        str(built.q_idx), str(built.kv_idx), f'device="{device}"',
     ]  # fmt: skip
     rows, columns = spec.block_size
     if spec.block_size != (128, 128):

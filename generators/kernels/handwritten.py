@@ -189,7 +189,7 @@ class _Writer:
             start = f"{mask}.expand({full}).flatten(0, 1)"
         else:
             shape = commas((product((scene.batch, scene.q_heads)), *self.lengths()))
-            start = f"torch.empty({shape}, dtype=q.dtype)"
+            start = f"torch.empty({shape}{scene.like_q()})"
             options.append("beta=0")
         if self.fuses_scale:
             options.append(f"alpha={self.constant(1)}")

@@ -45,7 +45,7 @@ def _whole_body(scene: Scene, body: Body, names: list[str]) -> list[str]:
     lines = [*spread, *before(scene, plain=False), *body.statements, returned]
     contexts = [*simulated(p.mesh), *body.contexts]
     if p.autocast:
-        contexts.insert(0, f'torch.autocast("cpu", dtype=torch.{p.autocast})')
+        contexts.insert(0, f'torch.autocast("{scene.device}", dtype=torch.{p.autocast})')
     lines = scene.with_extents(lines)
     return [f"with {', '.join(contexts)}:", *indented(lines)] if contexts else lines
 
@@ -57,11 +57,18 @@ def _checkpointed(names: list[str], kind: str) -> list[str]:
     return [f"return checkpoint({', '.join(args)})"]
 
 
+SAVED_ATTENTION = {
+    "cpu": ("_scaled_dot_product_flash_attention_for_cpu",),
+    "cuda": ("_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention"),
+}
+"""By device, what `scaled_dot_product_attention` is to a selective checkpoint."""
+
+
 def selective_policy(scene: Scene) -> list[str]:
     """The selective checkpoint's policy, which saves matrix products and attention."""
     saved = ["torch.ops.aten.mm.default", "torch.ops.aten.bmm.default"]
     if scene.program.kernel.kind == "sdpa":
-        saved.append("torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default")
+        saved += [f"torch.ops.aten.{name}.default" for name in SAVED_ATTENTION[scene.device]]
     return [
         "SAVED = [", *indented([f"{op}," for op in saved]), "]",
         "save_products = functools.partial(create_selective_checkpoint_contexts, SAVED)",

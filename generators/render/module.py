@@ -7,10 +7,11 @@ from generators.render.parts import DIRTY_MEMORY, Block, assemble, parts
 from generators.render.scene import indented
 
 
-def source(program: Program) -> str:
+def source(program: Program, device: str = "cpu") -> str:
     """The source of `program` (see "The source and the child that runs it" in ARCHITECTURE.md):
-    a module that needs torch, and the kernel's package, and nothing else."""
-    p = parts(program)
+    a module that needs torch, and the kernel's package, and nothing else. `inputs` makes everything
+    on the CPU; what `attention` makes is on `device`."""
+    p = parts(program, device)
     blocks: list[Block] = []
     if program.dirty_memory:
         blocks.append(DIRTY_MEMORY)

@@ -130,7 +130,8 @@ class Run:
             dtype = kind if name == "out" else ""
             swapped = layout == "transposed" and name == "out"
             shape = f"{name}.transpose(1, 2).shape" if swapped else f"{name}.shape"
-            noise = f"torch.randn({shape}, generator=generator{dtype}).to({name}.dtype)"
+            like = f"{name}.dtype" if self.scene.device == "cpu" else name
+            noise = f"torch.randn({shape}, generator=generator{dtype}).to({like})"
             lines.append(f"d{name} = {noise}{'.transpose(1, 2)' if swapped else ''}")
         return lines
 

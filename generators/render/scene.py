@@ -23,10 +23,11 @@ PROJECTED_NAMES = {"B": "x.shape[0]", "Lq": "x.shape[1]", "Lkv": "context.shape[
 
 @dataclass(frozen=True)
 class Scene:
-    """A program being rendered. Extents are integers, or the names B, Lq and Lkv where the program
-    makes several calls."""
+    """A program being rendered, for a `device` of torch's. Extents are integers, or the names B, Lq
+    and Lkv where the program makes several calls."""
 
     program: Program
+    device: str = "cpu"
 
     @property
     def several(self) -> bool:
@@ -98,6 +99,10 @@ class Scene:
     def scale_text(self, scale: float | None) -> str:
         """The scale as a constant; 1/sqrt(D) where it is None."""
         return repr(float(scale)) if scale is not None else inverse_root(self.head_dim)
+
+    def like_q(self) -> str:
+        """`, dtype=…, device=…` of what is made in the attention function to go with q."""
+        return ", dtype=q.dtype" + ("" if self.device == "cpu" else ", device=q.device")
 
     def with_extents(self, lines: list[str]) -> list[str]:
         """`lines` of a function of q, k, v (or x), after statements for the extents they name."""

@@ -1,0 +1,87 @@
+"""Arguments made on the CPU, as fake tensors of a card: what they are made of stays as it was."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import types
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.attention.flex_attention import BlockMask
+
+
+class ToCard:
+    """Converts values to fake ones on "cuda": tensors with their strides, offsets, shared memory
+    and `requires_grad`, BlockMasks, and functions with all that they have captured. What was one
+    object stays one object within a converter."""
+
+    def __init__(self, mode: FakeTensorMode) -> None:
+        self._mode = mode
+        self._made: dict[int, Any] = {}
+        self._kept: list[object] = []  # ids are good as long as their objects live
+        self._memory: dict[tuple[int, torch.dtype], torch.Tensor] = {}
+
+    def __call__(self, value: Any) -> Any:
+        """`value` for the card; what holds no tensor is itself."""
+        if id(value) in self._made:
+            return self._made[id(value)]
+        made = self._convert(value)
+        self._made[id(value)] = made
+        self._kept.append(value)
+        return made
+
+    def _convert(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value)
+        if isinstance(value, tuple) and type(value) is tuple:
+            return tuple(map(self, value))
+        if isinstance(value, list):
+            return [self(item) for item in value]
+        if isinstance(value, dict):
+            return {key: self(item) for key, item in value.items()}
+        if isinstance(value, types.FunctionType):
+            return self._function(value)
+        if isinstance(value, functools.partial):
+            args, keywords = map(self, value.args), self(value.keywords)
+            return functools.partial(self(value.func), *args, **keywords)
+        if isinstance(value, types.MethodType):
+            return types.MethodType(self(value.__func__), self(value.__self__))
+        if isinstance(value, BlockMask) or type(value).__module__ == "attention_program":
+            return self._object(value)
+        return value
+
+    def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        key = storage._cdata, tensor.dtype
+        with self._mode, torch.no_grad():
+            if key not in self._memory:
+                count = -(-storage.nbytes() // tensor.element_size())
+                self._memory[key] = torch.empty(count, dtype=tensor.dtype, device="cuda")
+                self._kept.append(storage)
+            view = self._memory[key].as_strided(
+                tensor.size(), tensor.stride(), tensor.storage_offset()
+            )
+        return view.detach().requires_grad_(tensor.requires_grad)
+
+    def _function(self, function: types.FunctionType) -> types.FunctionType:
+        if function.__closure__ is None:
+            return function
+        cells = tuple(types.CellType() for _ in function.__closure__)
+        made = types.FunctionType(
+            function.__code__, function.__globals__, function.__name__, function.__defaults__, cells
+        )
+        made.__kwdefaults__ = function.__kwdefaults__
+        made.__qualname__ = function.__qualname__
+        self._made[id(function)] = made  # it may have captured itself
+        for cell, before in zip(cells, function.__closure__, strict=True):
+            cell.cell_contents = self(before.cell_contents)
+        return made
+
+    def _object(self, value: Any) -> Any:
+        made = copy.copy(value)
+        self._made[id(value)] = made
+        for name, held in vars(value).items():
+            object.__setattr__(made, name, self(held))
+        return made

@@ -1,0 +1,88 @@
+"""The cards that a virtual target stands for, with the properties that compilers ask for.
+
+Multiprocessors, memory and L2 are those of NVIDIA's data sheets of each card; the limits of a
+multiprocessor and of a block those of its compute capability (CUDA C++ Programming Guide, table
+"Technical Specifications per Compute Capability").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+GIB, MIB, KIB = 1 << 30, 1 << 20, 1 << 10
+PREFIX = "virtual-"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """A card; the names are those of `torch.cuda.get_device_properties`, sizes are bytes."""
+
+    name: str
+    major: int
+    minor: int
+    multi_processor_count: int
+    shared_memory_per_multiprocessor: int
+    max_threads_per_multi_processor: int
+    total_memory: int
+    L2_cache_size: int
+    shared_memory_per_block: int = 48 * KIB
+    regs_per_multiprocessor: int = 65536
+    max_threads_per_block: int = 1024
+    warp_size: int = 32
+    gcnArchName: str = ""
+
+    @property
+    def shared_memory_per_block_optin(self) -> int:
+        """A block may ask for all of a multiprocessor's but 1 KiB, which the system keeps."""
+        return self.shared_memory_per_multiprocessor - KIB
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        return self.major, self.minor
+
+    @property
+    def arch(self) -> int:
+        """Compute capability as in sm_90."""
+        return self.major * 10 + self.minor
+
+    def threads_with(self, registers: int) -> int:
+        """The threads that a block of a kernel with `registers` a thread may have: a warp's
+        registers come in units of 256."""
+        per_warp = -(-max(registers, 1) * self.warp_size // 256) * 256
+        warps = self.regs_per_multiprocessor // per_warp
+        return min(self.max_threads_per_block, warps * self.warp_size)
+
+
+CARDS = {
+    f"{PREFIX}sm80": Card(
+        name="NVIDIA A100-SXM4-80GB", major=8, minor=0, multi_processor_count=108,
+        shared_memory_per_multiprocessor=164 * KIB, max_threads_per_multi_processor=2048,
+        total_memory=80 * GIB, L2_cache_size=40 * MIB,
+    ),
+    f"{PREFIX}sm86": Card(
+        name="NVIDIA A10", major=8, minor=6, multi_processor_count=72,
+        shared_memory_per_multiprocessor=100 * KIB, max_threads_per_multi_processor=1536,
+        total_memory=24 * GIB, L2_cache_size=6 * MIB,
+    ),
+    f"{PREFIX}sm89": Card(
+        name="NVIDIA GeForce RTX 4090", major=8, minor=9, multi_processor_count=128,
+        shared_memory_per_multiprocessor=100 * KIB, max_threads_per_multi_processor=1536,
+        total_memory=24 * GIB, L2_cache_size=72 * MIB,
+    ),
+    f"{PREFIX}sm90": Card(
+        name="NVIDIA H100 80GB HBM3", major=9, minor=0, multi_processor_count=132,
+        shared_memory_per_multiprocessor=228 * KIB, max_threads_per_multi_processor=2048,
+        total_memory=80 * GIB, L2_cache_size=50 * MIB,
+    ),
+    f"{PREFIX}sm100": Card(
+        name="NVIDIA B200", major=10, minor=0, multi_processor_count=148,
+        shared_memory_per_multiprocessor=228 * KIB, max_threads_per_multi_processor=2048,
+        total_memory=180 * GIB, L2_cache_size=126 * MIB,
+    ),
+    f"{PREFIX}sm120": Card(
+        name="NVIDIA GeForce RTX 5090", major=12, minor=0, multi_processor_count=170,
+        shared_memory_per_multiprocessor=100 * KIB, max_threads_per_multi_processor=1536,
+        total_memory=32 * GIB, L2_cache_size=96 * MIB,
+    ),
+}  # fmt: skip
+"""Virtual targets by name."""

@@ -1,0 +1,224 @@
+"""Torch and Triton, told that a card is there: Inductor then compiles for it as for a real one.
+
+`install` is called once in a zygote that has loaded `actors.virtual.shim`. What is compiled goes
+all the way to a cubin, whose use of the card is noted in `KERNELS` when it would be loaded; there
+Triton's own checks (shared memory, threads with that many registers) raise what they would raise.
+`torch.cuda.is_available()` stays False: where it is True, torch makes real tensors.
+"""
+
+from __future__ import annotations
+
+import copy
+import struct
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from actors.virtual.cards import Card
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A compiled kernel as it would be loaded: bytes of shared memory for a block, registers and
+    bytes of stack (where registers are spilled to) for a thread, bytes of the cubin."""
+
+    name: str
+    shared_bytes: int
+    registers: int
+    stack_bytes: int
+    cubin_bytes: int
+
+
+REGISTERS, STACK_FRAME = 0x2F, 0x11
+"""Attributes of a cubin's kernel, as `cuobjdump -elf` names them: REGCOUNT and FRAME_SIZE."""
+
+KERNELS: list[Kernel] = []
+"""The kernels of this process, in the order in which they would have been loaded."""
+
+
+def install(card: Card) -> None:
+    """Makes this process compile for `card`. Imports torch, Inductor and triton."""
+    import torch
+    import triton
+
+    triton.runtime.driver.set_active(_driver(card))
+    import torch._inductor.runtime.triton_helpers as helpers
+
+    helpers.set_driver_to_gpu = lambda: None
+    torch._inductor.config.use_static_cuda_launcher = False
+    answers = _answers(card)
+    for name, answer in answers.items():
+        setattr(torch.cuda, name, answer)
+    torch._C._cuda_getCurrentRawStream = _device()
+    _register_interface(card, answers)
+    _compile_only()
+    _fold_on_cpu()
+
+
+def _device() -> Callable[..., int]:
+    """A function that says 0, whatever it is asked: the device, or its stream. A fresh one each
+    time, since dynamo tells functions by identity."""
+    return lambda *_, **__: 0
+
+
+def _answers(card: Card) -> dict[str, Callable[..., Any]]:
+    """What `torch.cuda` says."""
+    return {
+        "get_device_properties": lambda device=None: card,
+        "get_device_capability": lambda device=None: card.capability,
+        "get_device_name": lambda device=None: card.name,
+        "device_count": lambda: 1,
+        "is_bf16_supported": lambda including_emulation=True: True,
+        "is_tf32_supported": lambda: True,
+        "current_device": _device(),
+        "set_device": _device(),
+        "_exchange_device": _device(),
+        "_maybe_exchange_device": _device(),
+        "synchronize": _device(),
+    }
+
+
+def _register_interface(card: Card, answers: dict[str, Callable[..., Any]]) -> None:
+    """What Inductor and dynamo ask of a kind of device."""
+    import torch._dynamo.device_interface as interfaces
+
+    interfaces.init_device_reg()  # or it is done later, over ours
+
+    class Worker:
+        set_device = staticmethod(_device())
+        current_device = staticmethod(_device())
+        get_device_properties = staticmethod(answers["get_device_properties"])
+
+    said = {name: staticmethod(answer) for name, answer in answers.items()}
+    virtual = type("VirtualCudaInterface", (interfaces.CudaInterface,), {
+        **said,
+        "Worker": Worker,
+        "exchange_device": staticmethod(_device()),
+        "maybe_exchange_device": staticmethod(_device()),
+        "get_raw_stream": staticmethod(_device()),
+        "is_available": staticmethod(lambda: True),
+        "get_compute_capability": staticmethod(lambda device=None: card.arch),
+        "is_triton_capable": staticmethod(lambda device=None: True),
+        "raise_if_triton_unavailable": staticmethod(_device()),
+    })  # fmt: skip
+    for name in ("cuda", "cuda:0"):
+        interfaces.register_interface_for_device(name, virtual)
+
+
+def _driver(card: Card) -> Any:
+    """A driver of Triton's, which loads nothing."""
+    import torch
+    from triton.backends.compiler import GPUTarget
+
+    class Utils:
+        def get_device_properties(self, device: int) -> dict[str, int]:
+            return {
+                "max_shared_mem": card.shared_memory_per_block_optin,
+                "max_num_regs": card.regs_per_multiprocessor,
+                "multiprocessor_count": card.multi_processor_count,
+                "warpSize": card.warp_size,
+                "sm_clock_rate": 1, "mem_clock_rate": 1, "mem_bus_width": 1,
+            }  # fmt: skip
+
+        def load_binary(self, name: str, cubin: bytes, shared: int, device: int) -> tuple[int, ...]:
+            said = attributes(cubin)
+            registers, stack = said.get(REGISTERS, 0), said.get(STACK_FRAME, 0)
+            KERNELS.append(Kernel(name, shared, registers, stack, len(cubin)))
+            return 0, 0, registers, stack // 4, card.threads_with(registers)
+
+    class Driver:
+        utils = Utils()
+
+        def launcher_cls(self, source: object, metadata: object) -> Callable[..., None]:
+            return lambda *args, **kwargs: None
+
+        def get_current_target(self) -> Any:
+            return GPUTarget("cuda", card.arch, card.warp_size)
+
+        def get_active_torch_device(self) -> Any:
+            return torch.device("cuda", 0)
+
+        def get_device_interface(self) -> Any:
+            return torch.cuda
+
+        def get_device_capability(self, device: int = 0) -> tuple[int, int]:
+            return card.capability
+
+        get_current_device = staticmethod(_device())
+        set_current_device = staticmethod(_device())
+        get_current_stream = staticmethod(_device())
+
+    return Driver()
+
+
+def attributes(cubin: bytes) -> dict[int, int]:
+    """What the section `.nv.info` of a cubin, an ELF file, says of its kernel: for each attribute
+    of a symbol its value. A record is a format, an attribute (a byte each) and 16 bits that are the
+    value itself, or with format 4 the size of what follows: a symbol and a value."""
+    (at,) = struct.unpack_from("<Q", cubin, 40)
+    size, count, names = struct.unpack_from("<HHH", cubin, 58)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", cubin, at + i * size) for i in range(count)]
+    strings = sections[names][4]
+    found: dict[int, int] = {}
+    for section in sections:
+        start = strings + section[0]
+        if cubin[start : cubin.index(b"\0", start)] != b".nv.info":
+            continue
+        place, end = section[4], section[4] + section[5]
+        while place < end:
+            form, attribute, value = struct.unpack_from("<BBH", cubin, place)
+            if form == 4 and value == 8:
+                found[attribute] = struct.unpack_from("<II", cubin, place + 4)[1]
+            place += 4 + (value if form == 4 else 0)
+    return found
+
+
+def _compile_only() -> None:
+    """Has Inductor compile a copy of each graph and give back the graph itself, which runs on fake
+    tensors: what was compiled has nothing to run on."""
+    import torch._inductor.compile_fx as inductor
+    from torch._functorch.aot_autograd import make_boxed_func
+
+    whole, inner = inductor.compile_fx, inductor.compile_fx_inner
+
+    def compile_inner(graph: Any, inputs: Any, **options: Any) -> Any:
+        inner(copy.deepcopy(graph), inputs, **options)
+        return make_boxed_func(graph.forward)
+
+    def compile_fx(model: Any, inputs: Any, inner_compile: Any = None, **options: Any) -> Any:
+        return whole(model, inputs, inner_compile=inner_compile or compile_inner, **options)
+
+    inductor.compile_fx = compile_fx
+
+
+def _fold_on_cpu() -> None:
+    """Inductor computes constants on the device, one number each; here the CPU does."""
+    import torch
+    from torch._inductor.fx_passes.joint_graph import UniformValueConstantFolder
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class OnCpu(TorchDispatchMode):
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None):
+            options = dict(kwargs or {})
+            if torch.device(options.get("device") or "cpu").type == "cuda":
+                options["device"] = "cpu"
+            return function(*args, **options)
+
+    for name in ("run", "_add_peephole_patterns"):
+        _within(UniformValueConstantFolder, name, OnCpu)
+
+
+def _within(owner: type, name: str, context: Callable[[], Any]) -> None:
+    """Has the method `name` of `owner` run within a context."""
+    before = getattr(owner, name)
+
+    def within(self: Any) -> Any:
+        with context():
+            return before(self)
+
+    setattr(owner, name, within)
+
+
+def told() -> list[dict[str, Any]]:
+    """The kernels so far, as data."""
+    return [asdict(kernel) for kernel in KERNELS]

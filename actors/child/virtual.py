@@ -29,7 +29,7 @@ class VirtualExecution(Execution):
 
     def __init__(self, settings: Data, phases: Phases) -> None:
         super().__init__(settings, phases)
-        self.mode = FakeTensorMode()
+        self.mode = FakeTensorMode(allow_non_fake_inputs=True)  # constants of graphs are real
         self.skipped = {
             name: NOTHING_RUNS
             for name in ("numbers", "purity", "determinism", "batch_permutation")

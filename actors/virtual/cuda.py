@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import copy
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -52,7 +53,8 @@ def install(card: Card) -> None:
     torch._C._cuda_getCurrentRawStream = _device()
     _register_interface(card, answers)
     _compile_only()
-    _fold_on_cpu()
+    _constants_on_cpu()
+    _choose_unmeasured()
 
 
 def _device() -> Callable[..., int]:
@@ -75,6 +77,7 @@ def _answers(card: Card) -> dict[str, Callable[..., Any]]:
         "_exchange_device": _device(),
         "_maybe_exchange_device": _device(),
         "synchronize": _device(),
+        "_lazy_init": _device(),
     }
 
 
@@ -178,11 +181,14 @@ def _compile_only() -> None:
     tensors: what was compiled has nothing to run on."""
     import torch._inductor.compile_fx as inductor
     from torch._functorch.aot_autograd import make_boxed_func
+    from torch._subclasses.fake_tensor import unset_fake_temporarily
 
     whole, inner = inductor.compile_fx, inductor.compile_fx_inner
 
     def compile_inner(graph: Any, inputs: Any, **options: Any) -> Any:
-        inner(copy.deepcopy(graph), inputs, **options)
+        with unset_fake_temporarily():  # constants of the graph are real
+            copied = copy.deepcopy(graph)
+        inner(copied, inputs, **options)
         return make_boxed_func(graph.forward)
 
     def compile_fx(model: Any, inputs: Any, inner_compile: Any = None, **options: Any) -> Any:
@@ -191,21 +197,68 @@ def _compile_only() -> None:
     inductor.compile_fx = compile_fx
 
 
-def _fold_on_cpu() -> None:
-    """Inductor computes constants on the device, one number each; here the CPU does."""
+def _constants_on_cpu() -> None:
+    """Where constants are computed, one number each, on the device, the CPU does it: folding in
+    Inductor, and tracing, which keeps the value of what it may be asked for."""
     import torch
     from torch._inductor.fx_passes.joint_graph import UniformValueConstantFolder
+    from torch.fx.experimental import proxy_tensor
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class OnCpu(TorchDispatchMode):
-        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None):
-            options = dict(kwargs or {})
-            if torch.device(options.get("device") or "cpu").type == "cuda":
-                options["device"] = "cpu"
-            return function(*args, **options)
+        def __torch_dispatch__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            given = [*args, *(kwargs or {}).values()]
+            options = {name: here(value) for name, value in (kwargs or {}).items()}
+            result = function(*map(here, args), **options)
+            # What goes to another device has memory of its own there, which folding looks at.
+            return result.clone() if any(map(on_card, given)) else result
+
+    def on_card(value: Any) -> bool:
+        return isinstance(value, torch.device) and value.type == "cuda"
+
+    def here(value: Any) -> Any:
+        return torch.device("cpu") if on_card(value) else value
 
     for name in ("run", "_add_peephole_patterns"):
         _within(UniformValueConstantFolder, name, OnCpu)
+    really = proxy_tensor.unset_fake_temporarily
+
+    @contextmanager
+    def really_on_cpu() -> Iterator[object]:
+        with really() as mode, OnCpu():
+            yield mode
+
+    proxy_tensor.unset_fake_temporarily = really_on_cpu
+
+
+def _choose_unmeasured() -> None:
+    """Where Inductor would measure what is fastest, it takes the first that compiles and would
+    load: every candidate is compiled all the same."""
+    import torch
+    from torch._inductor.select_algorithm import AlgorithmSelectorCache
+
+    torch._inductor.config.shape_padding = False  # decided by measuring, with nothing to compile
+
+    def times(choices: Sequence[Any], **_: object) -> dict[Any, float]:
+        return {choice: _loads(choice) * float(place) for place, choice in enumerate(choices, 1)}
+
+    def make_benchmark_fn(*_: object, **__: object) -> Callable[..., dict[Any, float]]:
+        return times
+
+    AlgorithmSelectorCache.make_benchmark_fn = staticmethod(make_benchmark_fn)
+
+
+def _loads(choice: Any) -> float:
+    """1 for a candidate that compiles and would load, infinity for one that does not."""
+    precompile = getattr(choice, "precompile", None)  # what is a library's needs none
+    try:
+        if precompile is not None:
+            precompile()
+    except Exception:  # as Inductor does it: such a candidate is left out
+        return float("inf")
+    return 1.0
 
 
 def _within(owner: type, name: str, context: Callable[[], Any]) -> None:

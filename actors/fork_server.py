@@ -46,9 +46,7 @@ def headers_folder(scratch: Path) -> Path:
 class ForkServer:
     """A running zygote. Its `environment` says which python, torch, compiler and machine it has."""
 
-    def __init__(
-        self, toolchain: str, scratch: Path, headers: Path, target: str = "cpu"
-    ) -> None:
+    def __init__(self, toolchain: str, scratch: Path, headers: Path, target: str = "cpu") -> None:
         """Starts it and waits until it serves. Raises SandboxError when it cannot."""
         self.marker = secrets.token_hex(8)
         self._errors = scratch / f"zygote-{self.marker}.txt"
@@ -80,18 +78,22 @@ class ForkServer:
         inherited.pop("TRITON_INTERPRET", None)
         # triton decides at import; on a CPU its kernels (flash_attn's) can only be interpreted
         interpreted = {} if target.startswith(PREFIX) else {"TRITON_INTERPRET": "1"}
-        return inherited | interpreted | {
-            MARKER: self.marker,
-            "OMP_NUM_THREADS": "1",
-            "MKL_NUM_THREADS": "1",
-            "PYTHONHASHSEED": "0",
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "TORCHINDUCTOR_COMPILE_THREADS": "1",
-            "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
-            # torch decides at import where precompiled headers go: below the temporary folder
-            "TMPDIR": str(headers),
-            "TORCHINDUCTOR_CACHE_DIR": str(headers / "warm"),
-        }
+        return (
+            inherited
+            | interpreted
+            | {
+                MARKER: self.marker,
+                "OMP_NUM_THREADS": "1",
+                "MKL_NUM_THREADS": "1",
+                "PYTHONHASHSEED": "0",
+                "PYTHONDONTWRITEBYTECODE": "1",
+                "TORCHINDUCTOR_COMPILE_THREADS": "1",
+                "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+                # torch decides at import where precompiled headers go: below the temporary folder
+                "TMPDIR": str(headers),
+                "TORCHINDUCTOR_CACHE_DIR": str(headers / "warm"),
+            }
+        )
 
     def _handshake(self, toolchain: str) -> dict[str, str]:
         try:

@@ -306,9 +306,7 @@ class Sandbox:
 
     def _zygote(self) -> ForkServer:
         if self._server is None:
-            self._server = ForkServer(
-                self.toolchain, self._folder, self._headers, self.target
-            )
+            self._server = ForkServer(self.toolchain, self._folder, self._headers, self.target)
         return self._server
 
     def _retire(self) -> None:

@@ -104,7 +104,7 @@ def _virtual(said: dict[str, Any], card: Card) -> tuple[bool, str]:
         return False, f"torch cannot be imported: {said['error']}"
     if said["cuda_build"]:
         return False, f"torch {said['torch']} is built with CUDA; this needs a CPU build"
-    if not said["triton"]:
+    if not said.get("triton", False):
         return False, "triton is not installed in the toolchain"
     compiler = os.environ.get("CXX", "g++")
     if shutil.which(compiler) is None:

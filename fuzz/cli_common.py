@@ -37,6 +37,9 @@ Toolchain = Annotated[
         help="The Python whose torch is tested; it needs nothing of ours. Default: this one.",
     ),
 ]
+COMPILED_FOR_CARDS = ("sdpa", "flex", "handwritten", "function")
+"""Kinds of kernel that Inductor compiles for a virtual card; the rest are libraries."""
+
 Target = Annotated[
     str,
     typer.Option(
@@ -96,12 +99,19 @@ def interpreter(toolchain: Path | None) -> str:
     return str(toolchain.absolute())
 
 
-def target_name(target: str) -> str:
-    """`target` if programs can be run on it at all; UserError otherwise."""
+def check_target(target: str, program: Program, where: str) -> None:
+    """Raises UserError unless `program`, read from `where`, can be run on `target`."""
     if target != "cpu" and target not in CARDS:
         known = ", ".join(["cpu", *CARDS])
         raise UserError(f"--target: expected one of {known}, got {target!r}")
-    return target
+    if target == "cpu":
+        return
+    if program.kernel.kind not in COMPILED_FOR_CARDS:
+        known = ", ".join(COMPILED_FOR_CARDS)
+        got = program.kernel.kind
+        raise UserError(f"{where}: kernel.kind: {target} takes one of {known}, got {got}")
+    if program.mesh is not None:
+        raise UserError(f"{where}: mesh: expected none, as {target} is one card")
 
 
 def sha256(path: Path) -> str:

@@ -15,13 +15,13 @@ from fuzz.cli_common import (
     ProgramFile,
     Target,
     Toolchain,
+    check_target,
     console,
     emit,
     interpreter,
     note,
     python_files,
     read_program,
-    target_name,
 )
 from fuzz.errors import EXIT_CHANGED, UserError, user_path
 
@@ -50,26 +50,29 @@ def run(
 ) -> None:
     """Run one program in a sandbox, and tell what became of it.
 
-    Tells the outcome, the layer to blame, the evidence, and what it cost.
+    Tells the outcome, the layer to blame, the evidence, and what it cost; on a virtual card also
+    the kernels that were compiled for it, and what each takes.
 
     `attnfuzz run program.yaml --toolchain /opt/torch-2.12/bin/python`
+    `attnfuzz run program.yaml --target virtual-sm86`
 
     Exit codes: 0 when it passed or was refused by design, 1 when it failed, 2 when the program, a
     preload file or the toolchain cannot be used.
     """
     loaded = read_program(program)
     files, python = python_files(preload), interpreter(toolchain)
+    check_target(target, loaded, program)
 
     from fuzz.cli_pool import outcomes, pool
     from fuzz.report_outcome import outcome_json, outcome_text
 
-    with pool(python, files, target=target_name(target)) as one:
+    with pool(python, files, target=target) as one:
         (outcome,) = outcomes(one, [loaded])
         environment = one.environment()
     if as_json:
         emit(outcome_json(loaded, outcome) | {"environment": environment})
     else:
-        console().print(outcome_text(loaded, outcome))
+        console().print(outcome_text(loaded, outcome, target))
     raise typer.Exit(EXIT_CHANGED if outcome.status == "failed" else 0)
 
 

@@ -9,6 +9,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from actors.virtual.cards import CARDS
 from corpus.signature import signature
 from fuzz.report import facts
 from generators.codec import outcome_to_data, program_id
@@ -29,10 +30,13 @@ def outcome_json(program: Program, outcome: Outcome) -> dict[str, Any]:
     return data
 
 
-def outcome_text(program: Program, outcome: Outcome) -> RenderableType:
+def outcome_text(program: Program, outcome: Outcome, target: str = "cpu") -> RenderableType:
     """Status, failure, what it cost, what the compiler did."""
     cost = outcome.cost
-    pairs = {"program": program_id(program), "outcome": outcome.status}
+    pairs = {"program": program_id(program)}
+    if target in CARDS:
+        pairs["target"] = f"{target}: compiled for {CARDS[target].name}, which is not there"
+    pairs["outcome"] = outcome.status
     if outcome.rejection is not None:
         pairs["refused"] = outcome.rejection
     pairs["cost"] = f"{cost.wall_s:.2f} s, {cost.cpu_s:.2f} s of CPU, {cost.peak_rss_mb:,.0f} MiB"

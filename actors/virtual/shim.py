@@ -10,8 +10,10 @@ import ctypes
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -33,12 +35,12 @@ def torch_folder() -> Path:
 
 def load(cache: Path) -> None:
     """Builds the library in `cache` unless it is there, and loads it. Raises ShimError when torch
-    is imported already, or when there is no compiler or it fails."""
-    import sys
-
+    is imported already or could have a real card, or when there is no compiler or it fails."""
     if "torch" in sys.modules:
         raise ShimError("torch is imported already; the virtual device must come before it")
     torch = torch_folder()
+    if not re.search(r"^cuda\b.*= None$", (torch / "version.py").read_text(), re.MULTILINE):
+        raise ShimError("torch is built with CUDA; a virtual card needs a CPU build")
     library = built(torch, cache)
     # Torch's own library first and for all to see, or the symbols of ours find nothing.
     ctypes.CDLL(str(torch / "lib" / "libtorch_cpu.so"), mode=ctypes.RTLD_GLOBAL)

@@ -1,0 +1,209 @@
+"""Virtual cards: what their limits are, how programs are written for them, and that Inductor
+compiles for them to cubins whose use of the card is told."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from actors.sandbox import SandboxError
+from actors.scratch import Scratch
+from actors.virtual.cards import CARDS
+from actors.virtual.shim import ShimError, built
+from actors.worker import Executor, WorkerConfig
+from generators.codec import dump_program
+from generators.kernels.specs import BlockMaskSpec, Flex, Handwritten
+from generators.masks import Causal
+from generators.outcome import FailureKind, Layer, Outcome
+from generators.program import Compile, Input, Mesh, Program, Shape, Surround, Training
+from generators.render import source
+
+ROOT = Path(__file__).resolve().parent.parent
+TOOLCHAIN = ROOT / ".venv-flash" / "bin" / "python"
+BF16 = Input(dtype="bfloat16")
+FLEX = Program(
+    kernel=Flex(block_mask=BlockMaskSpec()),
+    mask=Causal(),
+    shape=Shape(batch=2, q_heads=4, kv_heads=4, q_len=1024, kv_len=1024, head_dim=64),
+    q=BF16,
+    k=BF16,
+    v=BF16,
+    compile=Compile(),
+    training=Training(),
+)
+SMALL = replace(FLEX, shape=Shape(batch=1, q_len=128, kv_len=128, head_dim=64), training=None)
+
+needs_triton = pytest.mark.skipif(
+    not os.access(TOOLCHAIN, os.X_OK), reason="no .venv-flash: make flash-attn makes it"
+)
+
+
+@pytest.fixture(scope="module")
+def on_card() -> Iterator[Callable[..., Outcome]]:
+    """Runs a program on a card; each has a sandbox of its own, started when first asked for."""
+    started: dict[str, Executor] = {}
+    with Scratch.create() as scratch:
+
+        def run(program: Program, target: str = "virtual-sm90") -> Outcome:
+            if target not in started:
+                started[target] = Executor(
+                    WorkerConfig(scratch=str(scratch.root), toolchain=str(TOOLCHAIN), target=target)
+                )
+            return started[target].run_programs([program])[0]
+
+        yield run
+        for executor in started.values():
+            executor.close()
+
+
+def used(outcome: Outcome) -> list[tuple[str, int]]:
+    """The template kernels and their shared memory."""
+    return [(k.name, k.shared_bytes) for k in outcome.kernels if "_tem_" in k.name]
+
+
+def test_cards_allow_what_the_programming_guide_says() -> None:
+    allowed = {name: card.shared_memory_per_block_optin for name, card in CARDS.items()}
+    assert allowed == {
+        "virtual-sm80": 166_912, "virtual-sm86": 101_376, "virtual-sm89": 101_376,
+        "virtual-sm90": 232_448, "virtual-sm100": 232_448, "virtual-sm120": 101_376,
+    }  # fmt: skip
+    assert all(name == f"virtual-sm{card.arch}" for name, card in CARDS.items())
+
+
+@pytest.mark.parametrize(("registers", "threads"), [(32, 1024), (64, 1024), (128, 512), (255, 256)])
+def test_a_block_has_as_many_threads_as_its_registers_allow(registers: int, threads: int) -> None:
+    assert CARDS["virtual-sm90"].threads_with(registers) == threads
+
+
+def test_what_attention_makes_is_on_the_card_and_inputs_are_not() -> None:
+    inside = replace(SMALL, kernel=Flex(block_mask=BlockMaskSpec(made="inside")))
+    text = source(replace(inside, autocast="bfloat16"), "cuda")
+    assert 'torch.autocast("cuda"' in text
+    assert text.count('device="cuda"') == 1
+    outside = source(SMALL, "cuda")
+    assert 'device="cpu"' in outside and "cuda" not in outside
+    assert source(SMALL, "cpu") == source(SMALL)
+
+
+def test_a_torch_with_cuda_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from actors.virtual import shim
+
+    (tmp_path / "version.py").write_text('cuda: Optional[str] = "13.0"\n')
+    monkeypatch.setattr(shim, "torch_folder", lambda: tmp_path)
+    monkeypatch.delitem(shim.sys.modules, "torch", raising=False)
+    with pytest.raises(ShimError, match="torch is built with CUDA"):
+        shim.load(tmp_path)
+
+
+def test_without_a_compiler_there_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(ShimError, match=r"there is no C\+\+ compiler no-such-compiler"):
+        built(tmp_path, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_toolchain_without_triton_is_one_sentence(scratch: Path) -> None:
+    config = WorkerConfig(scratch=str(scratch), target="virtual-sm90")
+    with pytest.raises(SandboxError, match="No module named 'triton'"):
+        Executor(config)
+
+
+@pytest.mark.parametrize(
+    ("target", "program", "sentence"),
+    [
+        ("virtual-sm70", SMALL, "--target: expected one of cpu, virtual-sm80,"),
+        ("virtual-sm90", replace(SMALL, mesh=Mesh(), kernel=Handwritten(), mask=None), "mesh: "),
+    ],
+)
+def test_what_a_card_cannot_run_is_one_sentence(
+    attnfuzz: Callable[..., CompletedProcess[str]],
+    tmp_path: Path,
+    target: str,
+    program: Program,
+    sentence: str,
+) -> None:
+    file = tmp_path / "program.yaml"
+    file.write_text(dump_program(program))
+    ran = attnfuzz("run", file, "--target", target)
+    assert ran.returncode == 2 and sentence in ran.stderr and "Traceback" not in ran.stderr
+
+
+@pytest.mark.slow
+@needs_triton
+@pytest.mark.parametrize(
+    ("target", "shared"),
+    [("virtual-sm90", (114_688, 82_944)), ("virtual-sm86", (49_152, 35_328))],
+)
+def test_forward_and_backward_of_flex_become_cubins(
+    on_card: Callable[..., Outcome], target: str, shared: tuple[int, int]
+) -> None:
+    outcome = on_card(FLEX, target)
+    assert outcome.status == "passed", outcome
+    forward, backward = used(outcome)
+    assert forward == ("triton_tem_fused_flex_attention_0", shared[0])
+    assert backward == ("triton_tem_fused_flex_attention_backward_1", shared[1])
+    assert all(kernel.registers > 0 for kernel in outcome.kernels)
+    assert "virtual" in outcome.skipped["numbers"]
+
+
+@pytest.mark.slow
+@needs_triton
+def test_tiles_that_fit_one_card_do_not_fit_a_smaller_one(
+    on_card: Callable[..., Outcome],
+) -> None:
+    tiles = {"BLOCK_M": 128, "BLOCK_N": 64, "num_stages": 3}
+    big = replace(
+        SMALL,
+        shape=replace(SMALL.shape, q_len=512, kv_len=512, head_dim=256),
+        kernel=Flex(block_mask=BlockMaskSpec(), kernel_options=tiles),
+    )
+    assert on_card(big, "virtual-sm90").status == "passed"
+    small = on_card(big, "virtual-sm86")
+    assert small.status == "rejected" and small.rejection is not None
+    assert "kernel_options ask for more shared memory" in small.rejection
+
+
+@pytest.mark.slow
+@needs_triton
+def test_what_a_program_makes_and_captures_goes_along(on_card: Callable[..., Outcome]) -> None:
+    inside = replace(SMALL, kernel=Flex(block_mask=BlockMaskSpec(made="inside"), mods="nested"))
+    by_hand = Program(
+        kernel=Handwritten(product="baddbmm"), q=BF16, k=BF16, v=BF16, compile=Compile(),
+        surround=Surround(checkpoint="full"), training=Training(),
+    )  # fmt: skip
+    for program in (inside, by_hand, replace(SMALL, compile=Compile(dynamic=True))):
+        outcome = on_card(program)
+        assert outcome.status == "passed" and outcome.kernels, outcome
+
+
+@pytest.mark.slow
+@needs_triton
+def test_a_failure_has_its_kind_and_layer(on_card: Callable[..., Outcome]) -> None:
+    cached = replace(
+        SMALL,
+        kernel=Flex(block_mask=BlockMaskSpec(made="cached"), mods="nested"),
+        compile=Compile(fullgraph=True),
+    )
+    failure = on_card(cached).failure
+    assert failure is not None
+    assert (failure.kind, failure.layer) == (FailureKind.COMPILE_ERROR, Layer.DYNAMO)
+
+
+@pytest.mark.slow
+@needs_triton
+def test_nothing_of_a_card_is_left_in_what_runs_on_the_cpu(
+    on_card: Callable[..., Outcome], scratch: Path
+) -> None:
+    assert on_card(SMALL).kernels
+    config = WorkerConfig(scratch=str(scratch), toolchain=str(TOOLCHAIN))
+    with Executor(config) as executor:
+        outcome = executor.run_programs([SMALL])[0]
+    assert outcome.status == "passed" and outcome.kernels == ()
+    assert "numbers" not in outcome.skipped

@@ -91,6 +91,16 @@ MIXED_DTENSOR = (
     "convert all torch.Tensor to DTensor before calling distributed operators!"
 )
 
+TILES = (
+    "torch._inductor.exc.LoweringException: ValueError: Q and KV block size must be divisible by "
+    "BLOCK_M and BLOCK_N. We got Q_BLOCK_SIZE=8 and KV_BLOCK_SIZE=128."
+)
+NARROW = (
+    "torch._inductor.exc.LoweringException: NotImplementedError: NYI: embedding dimension of the "
+    "query, key, and value must be at least 16 but got E=160 and Ev=5"
+)
+FEW_ROWS = "AssertionError: Input shapes should have M >= 1, N >= 1 and K >= 16"
+
 BF16 = Input(dtype="bfloat16")
 NINE_SHAPES = tuple(Call(batch=1, q_len=n, kv_len=n) for n in range(1, 10))
 BLOCKS = BlockMaskSpec()
@@ -101,6 +111,21 @@ def refuses(program: Program, text: str) -> bool:
 
 
 ASKED_AND_NOT = [
+    (
+        TILES,
+        Program(kernel=Flex(block_mask=BlockMaskSpec(block_size=(8, 128))), mask=Causal()),
+        Program(kernel=Flex(block_mask=BLOCKS), mask=Causal()),
+    ),
+    (
+        FEW_ROWS,
+        Program(kernel=Flex(block_mask=BlockMaskSpec(block_size=(128, 1))), mask=Causal()),
+        Program(kernel=Flex(block_mask=BlockMaskSpec(block_size=(16, 16))), mask=Causal()),
+    ),
+    (
+        NARROW,
+        Program(kernel=Flex(), compile=Compile(), shape=Shape(head_dim=160, v_head_dim=5)),
+        Program(kernel=Flex(), compile=Compile(), shape=Shape(head_dim=16)),
+    ),
     (
         FLASH_HAS_NO_DERIVATIVE,
         Program(training=Training(double=True)),

@@ -109,6 +109,29 @@ def kernel_options(program: Program) -> bool:
     return isinstance(program.kernel, Flex) and bool(program.kernel.kernel_options)
 
 
+def _blocks(program: Program) -> tuple[int, int] | None:
+    kernel = program.kernel
+    if not isinstance(kernel, Flex) or kernel.block_mask is None:
+        return None
+    return kernel.block_mask.block_size
+
+
+def own_tiles_or_blocks(program: Program) -> bool:
+    """The program says how large tiles are, or has a BlockMask that not every tile divides."""
+    blocks = _blocks(program)
+    return kernel_options(program) or (blocks is not None and any(size % 128 for size in blocks))
+
+
+def blocks_below_16(program: Program) -> bool:
+    blocks = _blocks(program)
+    return blocks is not None and min(blocks) < 16
+
+
+def inductor_head_dim_below_16(program: Program) -> bool:
+    shape = program.shape
+    return inductor(program) and min(shape.head_dim, shape.v_head_dim or shape.head_dim) < 16
+
+
 def distributed(program: Program) -> bool:
     return program.mesh is not None
 

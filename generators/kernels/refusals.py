@@ -10,38 +10,18 @@ Texts are those of torch 2.11 to 2.13.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 from generators.kernels import asks
+from generators.kernels.refusal import (
+    ANY,
+    COMPILE,
+    HAND,
+    MESHED,
+    OWN,
+    SDPA,
+    Refusal,
+)  # fmt: skip
+from generators.kernels.refusals_flex import FLEX_ROWS
 from generators.program import Program
-
-Needs = Callable[[Program], bool]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Refusal:
-    """One refusal. `pattern` is a regular expression searched in "Type: message" of the innermost
-    exception; `why` is one line for a person; `kernels` are the kinds of kernel it belongs to, or
-    `compile` for torch.compile's own; `needs` says whether a program asks for what is declined;
-    `thread` is a public discussion. For kernel `function` nothing is known of what the user's
-    function asks for, so `needs` is not consulted there.
-    """
-
-    pattern: str
-    why: str
-    kernels: tuple[str, ...]
-    needs: Needs = lambda program: True
-    thread: str = ""
-
-
-SDPA = ("sdpa", "function")
-FLEX = ("flex", "function")
-HAND = ("handwritten", "function")
-ANY = ("sdpa", "flex", "handwritten", "function")
-MESHED = (*ANY, "npu_fusion_attention")
-OWN = ("function",)
-COMPILE = ("compile",)
 
 _SDPA_ROWS: tuple[Refusal, ...] = (
     Refusal(
@@ -111,112 +91,6 @@ _SDPA_ROWS: tuple[Refusal, ...] = (
         kernels=SDPA,
         needs=asks.forward_mode,
         thread="pytorch/pytorch#128971",
-    ),
-)
-
-_FLEX_ROWS: tuple[Refusal, ...] = (
-    Refusal(
-        pattern=r"FlexAttention does not support backward on (CPU|MPS)\.",
-        why="flex_attention has no backward on this device",
-        kernels=FLEX,
-        needs=asks.differentiates,
-    ),
-    Refusal(
-        pattern=r"Expect query and key/value to have the same number of heads but got Hq=",
-        why="Hq != Hkv needs enable_gqa=True",
-        kernels=FLEX,
-        needs=asks.gqa_not_enabled,
-    ),
-    Refusal(
-        pattern=r"block_mask was created for block_mask\.shape=\(.*\) but got q_len=\d+ and "
-        r"kv_len=\d+\. As the block mask was created for a (smaller|larger) length",
-        why="a BlockMask serves the lengths that it was made for",
-        kernels=FLEX,
-        needs=asks.block_mask_of_other_length,
-    ),
-    Refusal(
-        pattern=r"Cannot use mask_mod from a sliced BlockMask",
-        why="an indexed BlockMask has lost its mask_mod",
-        kernels=FLEX,
-        needs=asks.indexes_block_mask,
-    ),
-    Refusal(
-        pattern=r"torch\.compile on CPU only supports inference and `return_lse` is not supported",
-        why="Inductor's flex_attention on CPU is inference without log-sum-exp",
-        kernels=FLEX,
-        needs=asks.inductor_returns_lse,
-    ),
-    Refusal(
-        pattern=r"are supported in FlexAttention for CPU device\. "
-        r"Found input tensors are `torch\.float64`",
-        why="Inductor's flex_attention on CPU has no float64",
-        kernels=FLEX,
-        needs=asks.inductor_float64,
-    ),
-    Refusal(
-        pattern=r"Mixed query, key, and value dtype is not supported on this platform",
-        why="Inductor's flex_attention takes q, k and v of one dtype",
-        kernels=FLEX,
-        needs=asks.inductor_dtypes_differ,
-    ),
-    Refusal(
-        pattern=r"torch\.compile on current platform is not supported for CPU",
-        why="Inductor's flex_attention on CPU wants AVX2 or better on Linux",
-        kernels=FLEX,
-        needs=asks.inductor,
-    ),
-    Refusal(
-        pattern=r"BACKEND='(TRITON_DECODE|FLASH)' (was specified )?but (flex_decoding|flash "
-        r"attention) cannot be used",
-        why="the kernel_options force a backend that cannot take these inputs",
-        kernels=FLEX,
-        needs=asks.kernel_options,
-    ),
-    Refusal(
-        pattern=r"Invalid BACKEND value '|BACKEND cannot be combined with legacy|"
-        r"OUTPUT_(LOGSUMEXP|MAX) must not be in kernel_options",
-        why="the kernel_options are not valid",
-        kernels=FLEX,
-        needs=asks.kernel_options,
-    ),
-    Refusal(
-        pattern=r"Q and KV block size must be divisible by BLOCK_M and BLOCK_N",
-        why="the kernel_options' tiles do not divide the BlockMask's blocks",
-        kernels=FLEX,
-        needs=asks.kernel_options,
-    ),
-    Refusal(
-        pattern=r"out of resource: shared memory",
-        why="the kernel_options ask for more shared memory than the device has",
-        kernels=FLEX,
-        needs=asks.kernel_options,
-    ),
-    Refusal(
-        pattern=r"Using multiple indexing operations on the same tensor that requires gradients "
-        r"in a score_mod function is not currently supported",
-        why="a learnable table is indexed once in a score_mod",
-        kernels=FLEX,
-        needs=asks.learnable_tables,
-    ),
-    Refusal(
-        pattern=r"attempted to apply meta conversion to view functorch tensor\s+"
-        r"Higher Order Operator: torch\.ops\.higher_order\.flex_attention",
-        why="flex_attention has no forward-mode derivative",
-        kernels=FLEX,
-        needs=asks.forward_mode,
-    ),
-    Refusal(
-        pattern=r"IndexError: (max\(\): Expected reduction dim -?\d+ to have non-zero size"
-        r"|select\(\): index 0 out of range for tensor of size \[)",
-        why="flex_attention takes no empty sequences (its CUDA lowering says so in words)",
-        kernels=FLEX,
-        needs=asks.empty_sequences,
-    ),
-    Refusal(
-        pattern=r"Dynamo does not know how to trace the Python builtin `_warnings\.warn`",
-        why="create_block_mask(_compile=True) is deprecated, and warns so where a graph cannot",
-        kernels=FLEX,
-        needs=asks.compiled_block_mask_inside,
     ),
 )
 
@@ -375,7 +249,7 @@ _FLASH_ATTN_ROWS: tuple[Refusal, ...] = (
 
 REFUSALS: tuple[Refusal, ...] = (
     *_SDPA_ROWS,
-    *_FLEX_ROWS,
+    *FLEX_ROWS,
     *_HANDWRITTEN_ROWS,
     *_FLASH_ATTN_ROWS,
     *_AUTOGRAD_ROWS,

@@ -107,7 +107,7 @@ def test_a_lost_shard_says_why() -> None:
 
 
 def test_a_target_that_cannot_run_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(SandboxError, match="target npu: programs run on cpu only so far"):
+    with pytest.raises(SandboxError, match="target npu: programs run on cpu, virtual-sm80,"):
         Executor(WorkerConfig(scratch=str(tmp_path), target="npu"))
 
 
@@ -164,7 +164,7 @@ def test_the_worker_never_imports_torch() -> None:
 def test_rendering_that_raises_is_a_defect_and_the_shard_goes_on(
     executor: Executor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(program: Program) -> str:
+    def broken(program: Program, device: str) -> str:
         raise KeyError("no such mask")
 
     monkeypatch.setattr(worker, "source", broken)

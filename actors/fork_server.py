@@ -16,7 +16,7 @@ from typing import Any
 
 from actors import procs
 from actors.job import Limits
-from actors.virtual.cards import PREFIX
+from actors.virtual.cards import CARDS
 
 START_S = 600.0  # the first start on a machine builds a header, perhaps in a queue of zygotes
 MARKER = "ATTNFUZZ_ZYGOTE"
@@ -76,24 +76,22 @@ class ForkServer:
         """The zygote's environment: this process's, less Ray's, with one thread everywhere."""
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "PYTEST_"))}
         inherited.pop("TRITON_INTERPRET", None)
-        # triton decides at import; on a CPU its kernels (flash_attn's) can only be interpreted
-        interpreted = {} if target.startswith(PREFIX) else {"TRITON_INTERPRET": "1"}
-        return (
-            inherited
-            | interpreted
-            | {
-                MARKER: self.marker,
-                "OMP_NUM_THREADS": "1",
-                "MKL_NUM_THREADS": "1",
-                "PYTHONHASHSEED": "0",
-                "PYTHONDONTWRITEBYTECODE": "1",
-                "TORCHINDUCTOR_COMPILE_THREADS": "1",
-                "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
-                # torch decides at import where precompiled headers go: below the temporary folder
-                "TMPDIR": str(headers),
-                "TORCHINDUCTOR_CACHE_DIR": str(headers / "warm"),
-            }
-        )
+        ours = {
+            MARKER: self.marker,
+            "OMP_NUM_THREADS": "1",
+            "MKL_NUM_THREADS": "1",
+            "PYTHONHASHSEED": "0",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",
+            "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+            # torch decides at import where precompiled headers go: below the temporary folder
+            "TMPDIR": str(headers),
+            "TORCHINDUCTOR_CACHE_DIR": str(headers / "warm"),
+        }
+        if target not in CARDS:
+            # triton decides at import; on a CPU its kernels (flash_attn's) can only be interpreted
+            ours["TRITON_INTERPRET"] = "1"
+        return inherited | ours
 
     def _handshake(self, toolchain: str) -> dict[str, str]:
         try:

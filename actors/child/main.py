@@ -72,6 +72,8 @@ def execute(job: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None
 
 
 def _outcome(job: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    from actors.virtual.cards import CARDS
+
     from .execute import Execution
     from .outcomes import Failed, Rejected
     from .phases import Phases
@@ -79,7 +81,7 @@ def _outcome(job: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> dic
     atexit._clear()  # what is there is the zygote's
     began = time.perf_counter()
     phases = Phases(emit)
-    if is_virtual(job):
+    if job.get("target") in CARDS:
         from .virtual import VirtualExecution
 
         execution: Execution = VirtualExecution(job, phases)
@@ -100,11 +102,6 @@ def _outcome(job: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> dic
     outcome["skipped"] = execution.skipped
     outcome["cost"] = _cost(time.perf_counter() - began, phases.seconds)
     return outcome
-
-
-def is_virtual(job: dict[str, Any]) -> bool:
-    """Whether the job is for hardware that is not there."""
-    return str(job.get("target", "cpu")).startswith("virtual-")
 
 
 def _leave() -> None:

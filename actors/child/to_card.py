@@ -11,6 +11,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention.flex_attention import BlockMask
 
+from .program_module import MODULE
+
 
 class ToCard:
     """Converts values to fake ones on "cuda": tensors with their strides, offsets, shared memory
@@ -48,7 +50,7 @@ class ToCard:
             return functools.partial(self(value.func), *args, **keywords)
         if isinstance(value, types.MethodType):
             return types.MethodType(self(value.__func__), self(value.__self__))
-        if isinstance(value, BlockMask) or type(value).__module__ == "attention_program":
+        if isinstance(value, BlockMask) or type(value).__module__ == MODULE:
             return self._object(value)
         return value
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 GIB, MIB, KIB = 1 << 30, 1 << 20, 1 << 10
-PREFIX = "virtual-"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,32 +53,32 @@ class Card:
 
 
 CARDS = {
-    f"{PREFIX}sm80": Card(
+    "virtual-sm80": Card(
         name="NVIDIA A100-SXM4-80GB", major=8, minor=0, multi_processor_count=108,
         shared_memory_per_multiprocessor=164 * KIB, max_threads_per_multi_processor=2048,
         total_memory=80 * GIB, L2_cache_size=40 * MIB,
     ),
-    f"{PREFIX}sm86": Card(
+    "virtual-sm86": Card(
         name="NVIDIA A10", major=8, minor=6, multi_processor_count=72,
         shared_memory_per_multiprocessor=100 * KIB, max_threads_per_multi_processor=1536,
         total_memory=24 * GIB, L2_cache_size=6 * MIB,
     ),
-    f"{PREFIX}sm89": Card(
+    "virtual-sm89": Card(
         name="NVIDIA GeForce RTX 4090", major=8, minor=9, multi_processor_count=128,
         shared_memory_per_multiprocessor=100 * KIB, max_threads_per_multi_processor=1536,
         total_memory=24 * GIB, L2_cache_size=72 * MIB,
     ),
-    f"{PREFIX}sm90": Card(
+    "virtual-sm90": Card(
         name="NVIDIA H100 80GB HBM3", major=9, minor=0, multi_processor_count=132,
         shared_memory_per_multiprocessor=228 * KIB, max_threads_per_multi_processor=2048,
         total_memory=80 * GIB, L2_cache_size=50 * MIB,
     ),
-    f"{PREFIX}sm100": Card(
+    "virtual-sm100": Card(
         name="NVIDIA B200", major=10, minor=0, multi_processor_count=148,
         shared_memory_per_multiprocessor=228 * KIB, max_threads_per_multi_processor=2048,
         total_memory=180 * GIB, L2_cache_size=126 * MIB,
     ),
-    f"{PREFIX}sm120": Card(
+    "virtual-sm120": Card(
         name="NVIDIA GeForce RTX 5090", major=12, minor=0, multi_processor_count=170,
         shared_memory_per_multiprocessor=100 * KIB, max_threads_per_multi_processor=1536,
         total_memory=32 * GIB, L2_cache_size=96 * MIB,

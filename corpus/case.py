@@ -20,7 +20,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from corpus.bucket import Bucket, bucket_from_data, bucket_to_data
-from corpus.files import make_folder_atomically, write_atomically
+from corpus.files import make_folder_atomically
 from corpus.signature import signature
 from generators.codec import (
     dump_program,
@@ -92,8 +92,7 @@ class Case:
 def write_bucket(corpus: Path, bucket: Bucket) -> Path:
     """Write `bucket.yaml` into its folder in `corpus`; gives that folder. Raises OSError."""
     folder = bucket_folder(corpus, bucket)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / BUCKET, dump_yaml(bucket_to_data(bucket)))
+    make_folder_atomically(folder, {BUCKET: dump_yaml(bucket_to_data(bucket))})
     return folder
 
 

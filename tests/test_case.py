@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import signal
@@ -222,6 +223,19 @@ def test_a_failed_write_leaves_the_old_and_no_rest(tmp_path: Path) -> None:
     assert len(done.stdout.split()) == 2, done.stderr
     assert (folder / "bucket.yaml").read_text() == before
     assert [path.name for path in folder.iterdir()] == ["bucket.yaml"]
+
+
+def test_a_bucket_for_which_there_is_no_room_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, text: str) -> None:
+        path.touch()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr("corpus.files._write_through", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_bucket(tmp_path, BUCKET)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_is_old_or_new_after_sigkill(tmp_path: Path) -> None:

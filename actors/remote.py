@@ -43,11 +43,12 @@ class Worker:
         deadlines: Deadlines | None = None,
         confirm_hang: bool = True,
         until: Until = None,
+        target: str | None = None,
     ) -> list[Outcome]:
         return self._executor.run_programs(
-            programs, deadlines=deadlines, confirm_hang=confirm_hang, until=until
+            programs, deadlines=deadlines, confirm_hang=confirm_hang, until=until, target=target
         )
 
     def close(self) -> None:
-        """Ends the sandbox; the actor itself ends by ray.kill."""
+        """Ends the sandboxes; the actor itself ends by ray.kill."""
         self._executor.close()

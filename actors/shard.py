@@ -18,7 +18,8 @@ KEPT_PER_KEY = 3
 @dataclass(frozen=True, kw_only=True)
 class Shard:
     """`size` programs, a pure function of `campaign_seed`, `index`, `profiles` ((name, weight)
-    pairs) and `functions`. Failures whose strong key is in `known_keys` are only counted."""
+    pairs) and `functions`, which run on `target`. Failures whose strong key is in `known_keys` are
+    only counted."""
 
     campaign_seed: int
     index: int
@@ -26,6 +27,7 @@ class Shard:
     profiles: tuple[tuple[str, float], ...] = (("mixed", 1.0),)
     functions: tuple[UserFunction, ...] = ()
     known_keys: frozenset[str] = frozenset()
+    target: str = "cpu"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +42,7 @@ class ShardReport:
     """
 
     index: int
+    target: str = "cpu"
     executed: int = 0
     counts: dict[str, int] = field(default_factory=dict)
     by_key: dict[str, int] = field(default_factory=dict)
@@ -98,6 +101,7 @@ class Tally:
         """The report; keys are in sorted order."""
         return ShardReport(
             index=self._shard.index,
+            target=self._shard.target,
             executed=self._counts.total(),
             counts=dict(sorted(self._counts.items())),
             by_key=dict(sorted(self._keys.items())),

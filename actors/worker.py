@@ -16,7 +16,7 @@ from actors import verdict
 from actors.job import Deadlines, Job, Limits
 from actors.sandbox import Sandbox, SandboxError
 from actors.shard import Shard, ShardReport, Tally
-from actors.virtual.cards import CARDS
+from actors.target import TARGETS
 from generators.kernels import refusals
 from generators.outcome import Outcome
 from generators.program import Program
@@ -25,51 +25,63 @@ from generators.shards import shard_programs
 
 __all__ = ["Executor", "Shard", "ShardReport", "Until", "WorkerConfig"]
 
-TARGETS_THAT_RUN = ("cpu", *CARDS)
-
 Until = Literal["failed", "not failed"] | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerConfig:
     """What a worker is. `toolchain` is a Python interpreter with torch, `scratch` the root of a
-    `Scratch`, `preload` paths of files that the sandbox executes before each program."""
+    `Scratch`, `preload` paths of files that the sandbox executes before each program. What is not
+    said to run elsewhere runs on the first of `targets`."""
 
     scratch: str
     toolchain: str = sys.executable
-    target: str = "cpu"
+    targets: tuple[str, ...] = ("cpu",)
     preload: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
     deadlines: Deadlines = field(default_factory=Deadlines)
 
 
 class Executor:
-    """Runs programs and shards in one sandbox. `environment` says on what."""
+    """Runs programs and shards, one at a time, in a sandbox for each target that is asked for.
+    `environment` says on what the first target's run."""
 
     def __init__(self, config: WorkerConfig) -> None:
-        """Starts the sandbox. Raises SandboxError when programs cannot run here."""
-        if config.target not in TARGETS_THAT_RUN:
-            raise SandboxError(
-                f"target {config.target}: programs run on {', '.join(TARGETS_THAT_RUN)} only so far"
-            )
+        """Starts the first target's sandbox. Raises SandboxError when programs cannot run here."""
+        for name in config.targets:
+            if name not in TARGETS:
+                raise SandboxError(f"target {name}: programs run on {', '.join(TARGETS)} only")
         self._config = config
-        self._sandbox = Sandbox(
-            config.toolchain, config.limits, config.scratch, config.preload, target=config.target
-        )
+        self._sandboxes: dict[str, Sandbox] = {}
+        self._sandbox(self._first)
+
+    @property
+    def _first(self) -> str:
+        return self._config.targets[0]
 
     @property
     def environment(self) -> dict[str, str]:
-        return self._sandbox.environment | {"target": self._config.target}
+        return self._sandbox(self._first).environment | TARGETS[self._first].facts()
+
+    def _sandbox(self, target: str) -> Sandbox:
+        """The sandbox of `target`, started when it is first asked for. Raises SandboxError."""
+        if target not in self._sandboxes:
+            config = self._config
+            self._sandboxes[target] = Sandbox(
+                config.toolchain, config.limits, config.scratch, config.preload, target=target
+            )
+        return self._sandboxes[target]
 
     def run_shard(self, shard: Shard) -> ShardReport:
         """Draws the programs of `shard`, runs each, and reports what is new."""
         began, harness = time.monotonic(), self._harness_cpu_s()
+        self._sandbox(shard.target)  # what it takes to start is no program's cost
         tally = Tally(shard)
         drawn = shard_programs(
             shard.campaign_seed, shard.index, shard.size, dict(shard.profiles), shard.functions
         )
         for program in drawn:
-            tally.add(program, self._run(program, self._config.deadlines, True))
+            tally.add(program, self._run(program, shard.target, self._config.deadlines, True))
         return tally.report(time.monotonic() - began, self._harness_cpu_s() - harness)
 
     def run_programs(
@@ -79,6 +91,7 @@ class Executor:
         deadlines: Deadlines | None = None,
         confirm_hang: bool = True,
         until: Until = None,
+        target: str | None = None,
     ) -> list[Outcome]:
         """An outcome for each program, in order. `deadlines` replace the worker's own; without
         `confirm_hang` a missed deadline is a hang at once; `until` ends it after the first that
@@ -86,27 +99,33 @@ class Executor:
         allowed = deadlines or self._config.deadlines
         outcomes: list[Outcome] = []
         for program in programs:
-            outcomes.append(self._run(program, allowed, confirm_hang))
+            outcomes.append(self._run(program, target or self._first, allowed, confirm_hang))
             word = "failed" if outcomes[-1].status == "failed" else "not failed"
             if word == until:
                 break
         return outcomes
 
-    def _run(self, program: Program, deadlines: Deadlines, confirm_hang: bool) -> Outcome:
+    def _run(
+        self, program: Program, target: str, deadlines: Deadlines, confirm_hang: bool
+    ) -> Outcome:
+        unfit = TARGETS[target].unfit(program)
+        if unfit is not None:
+            return Outcome(status="rejected", rejection=f"not for {target}: {unfit}")
         try:
-            target = self._config.target
-            text = source(program, "cuda" if target in CARDS else "cpu")
+            text = source(program, TARGETS[target].device)
             job = Job.of(program, refusals.for_program(program), deadlines, target)
         except Exception:  # whatever rendering raises is our defect, and is reported as one
             return verdict.of_unrendered(traceback.format_exc())
-        return self._sandbox.run(text, job, confirm_hang=confirm_hang)
+        return self._sandbox(target).run(text, job, confirm_hang=confirm_hang)
 
     def _harness_cpu_s(self) -> float:
-        return time.process_time() + self._sandbox.harness_cpu_s()
+        open_ones = self._sandboxes.values()
+        return time.process_time() + sum(sandbox.harness_cpu_s() for sandbox in open_ones)
 
     def close(self) -> None:
-        """Ends the sandbox and everything in it."""
-        self._sandbox.close()
+        """Ends the sandboxes and everything in them."""
+        for sandbox in self._sandboxes.values():
+            sandbox.close()
 
     def __enter__(self) -> Executor:
         return self

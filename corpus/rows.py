@@ -41,8 +41,8 @@ class CampaignRow:
 class FailureRow:
     """A failing program. `number` counts failures in the order they were recorded, from 1. `runs`
     and `failures` are the confirmation's counts. `shard` is None for a failure met while another
-    was minimized. `best` is the simplest program so far that fails alike, with its outcome;
-    `evaluated` how many candidates it took."""
+    was minimized. `target` is what it ran on. `best` is the simplest program so far that fails
+    alike, with its outcome; `evaluated` how many candidates it took."""
 
     number: int
     program_id: str
@@ -51,6 +51,7 @@ class FailureRow:
     strong: str
     shard: int | None
     state: State
+    target: str = "cpu"
     runs: int = 0
     failures: int = 0
     bucket: str | None = None
@@ -86,6 +87,8 @@ class Report(Protocol):
 
     @property
     def index(self) -> int: ...
+    @property
+    def target(self) -> str: ...
     @property
     def executed(self) -> int: ...
     @property

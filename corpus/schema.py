@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DBAPIError
 
-VERSION = 1
+VERSION = 2
 """Of the tables below, in the database's `user_version`."""
 
 LOCK_WAIT_S = 30
@@ -73,6 +73,7 @@ FAILURES = Table(
     Column("outcome", JSON, nullable=False),
     Column("strong", String, nullable=False, index=True),
     Column("shard", Integer),
+    Column("target", String, nullable=False),
     Column("state", String, nullable=False, index=True),
     Column("runs", Integer, nullable=False, default=0),
     Column("failures", Integer, nullable=False, default=0),

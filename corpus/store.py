@@ -106,7 +106,10 @@ class Store:
             _count(connection, "key", report.by_key)
             _count(connection, "rejection", report.rejections)
             _count(connection, "feature", report.features)
-            found = [_add(connection, program, o, report.index) for program, o in report.failures]
+            found = [
+                _add(connection, program, outcome, report.index, report.target)
+                for program, outcome in report.failures
+            ]
             numbers = [number for number in found if number is not None]
             return _failures(connection, FAILURES.c.number.in_(numbers))
 
@@ -146,11 +149,11 @@ class Store:
     # Failures
 
     def add_failure(
-        self, program: Program, outcome: Outcome, shard: int | None = None
+        self, program: Program, outcome: Outcome, shard: int | None = None, target: str = "cpu"
     ) -> FailureRow | None:
         """Record a failure met outside a shard's run; None when its program is recorded already."""
         with self._writing() as connection:
-            number = _add(connection, program, outcome, shard)
+            number = _add(connection, program, outcome, shard, target)
             if number is None:
                 return None
             return _failures(connection, FAILURES.c.number == number)[0]
@@ -298,7 +301,7 @@ def _count(connection: Connection, sort: str, values: Mapping[str, float]) -> No
 
 
 def _add(
-    connection: Connection, program: Program, outcome: Outcome, shard: int | None
+    connection: Connection, program: Program, outcome: Outcome, shard: int | None, target: str
 ) -> int | None:
     if outcome.failure is None:
         raise ValueError("expected the outcome of a failure")
@@ -308,6 +311,7 @@ def _add(
         outcome=outcome_to_data(outcome),
         strong=signature(outcome.failure, program).strong,
         shard=shard,
+        target=target,
         state=State.NEW.value,
     )
     return connection.execute(
@@ -343,6 +347,7 @@ def _failure(row: Row[Any]) -> FailureRow:
         outcome=outcome_from_data(row.outcome),
         strong=row.strong,
         shard=row.shard,
+        target=row.target,
         state=State(row.state),
         runs=row.runs,
         failures=row.failures,

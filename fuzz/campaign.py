@@ -23,6 +23,8 @@ import psutil
 from actors.job import Deadlines, Limits
 from actors.scratch import Scratch
 from actors.shard import Shard, ShardReport
+from actors.target import TARGETS, target_for
+from actors.targets import targets
 from actors.worker import WorkerConfig
 from corpus.store import Store
 from fuzz.config import CampaignConfig
@@ -172,11 +174,13 @@ class Campaign:
         return None if self._max_shards is not None and index >= self._max_shards else index
 
     def _shard(self, index: int) -> Shard:
+        target = target_for(self._config.seed, index, self._config.targets)
         return Shard(
             campaign_seed=self._config.seed,
             index=index,
             size=self._config.shard_size,
-            profiles=tuple(sorted(self._config.profiles.items())),
+            target=target,
+            profiles=tuple(sorted(TARGETS[target].profiles(self._config.profiles).items())),
             functions=self._config.functions,
             known_keys=self._desk.settled_keys(),
         )
@@ -247,6 +251,8 @@ def launch(
     """
     from fuzz.ray_pool import RayPool  # Ray takes a second to import
 
+    check_targets(config)
+
     with (
         claim(directory),
         Store(directory) as store,
@@ -268,11 +274,21 @@ def worker_config(config: CampaignConfig, scratch: Path) -> WorkerConfig:
     return WorkerConfig(
         scratch=str(scratch),
         toolchain=config.python,
-        target=config.targets[0],
+        targets=tuple(config.targets),
         preload=tuple(str(path) for path in config.preload),
         limits=Limits(**config.limits.model_dump()),
         deadlines=Deadlines(**config.deadlines.model_dump()),
     )
+
+
+def check_targets(config: CampaignConfig) -> None:
+    """Raises CampaignError where the toolchain cannot serve one of the campaign's targets; that of
+    the CPU shows when its sandbox starts."""
+    if set(config.targets) == {"cpu"}:
+        return
+    for status in targets(config.python):
+        if status.name in config.targets and not status.can_run:
+            raise CampaignError(f"targets.{status.name}: {status.reason}.")
 
 
 def check_same(config: CampaignConfig, store: Store, directory: Path) -> None:
@@ -281,7 +297,7 @@ def check_same(config: CampaignConfig, store: Store, directory: Path) -> None:
     if there is None:
         return
     now = config.model_dump(mode="json")
-    for key in ("seed", "shard_size", "profiles", "functions"):
+    for key in ("seed", "shard_size", "profiles", "functions", "targets"):
         if key in there.config and there.config[key] != now[key]:
             raise CampaignError(
                 f"{directory}: {key}: the campaign there was begun with {there.config[key]}, "

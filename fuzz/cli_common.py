@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from actors.virtual.cards import CARDS
+from actors.target import TARGETS
 from fuzz.errors import UserError, user_path
 
 if TYPE_CHECKING:
@@ -37,9 +37,6 @@ Toolchain = Annotated[
         help="The Python whose torch is tested; it needs nothing of ours. Default: this one.",
     ),
 ]
-COMPILED_FOR_CARDS = ("sdpa", "flex", "handwritten", "function")
-"""Kinds of kernel that Inductor compiles for a virtual card; the rest are libraries."""
-
 Target = Annotated[
     str,
     typer.Option(
@@ -101,17 +98,11 @@ def interpreter(toolchain: Path | None) -> str:
 
 def check_target(target: str, program: Program, where: str) -> None:
     """Raises UserError unless `program`, read from `where`, can be run on `target`."""
-    if target != "cpu" and target not in CARDS:
-        known = ", ".join(["cpu", *CARDS])
-        raise UserError(f"--target: expected one of {known}, got {target!r}")
-    if target == "cpu":
-        return
-    if program.kernel.kind not in COMPILED_FOR_CARDS:
-        known = ", ".join(COMPILED_FOR_CARDS)
-        got = program.kernel.kind
-        raise UserError(f"{where}: kernel.kind: {target} takes one of {known}, got {got}")
-    if program.mesh is not None:
-        raise UserError(f"{where}: mesh: expected none, as {target} is one card")
+    if target not in TARGETS:
+        raise UserError(f"--target: expected one of {', '.join(TARGETS)}, got {target!r}")
+    unfit = TARGETS[target].unfit(program)
+    if unfit is not None:
+        raise UserError(f"{where}: {unfit}")
 
 
 def sha256(path: Path) -> str:

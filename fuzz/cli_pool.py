@@ -37,7 +37,7 @@ def pool_in(
     """The same under the root of a scratch folder that is open already."""
     config = WorkerConfig(
         toolchain=toolchain,
-        target=target,
+        targets=(target,),
         preload=tuple(str(path) for path in preload),
         scratch=str(scratch),
     )

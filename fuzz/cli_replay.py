@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +16,7 @@ from fuzz.cli_common import (
     Json,
     Preload,
     Toolchain,
+    check_target,
     console,
     emit,
     interpreter,
@@ -51,6 +52,10 @@ def replay(
         typer.Option("--allow-preload", help="Execute the preload files stored with the cases."),
     ] = False,
     toolchain: Toolchain = None,
+    target: Annotated[
+        str | None,
+        typer.Option(metavar="TARGET", help="Run on this target. Default: on each case's own."),
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Sandboxes at work. Default: one a core.")
     ] = None,
@@ -69,10 +74,13 @@ def replay(
     that is stored with the case: say so only for a corpus from people you trust. The cases shipped
     with attnfuzz need neither.
 
+    A case runs on the target that it was recorded on. One whose target is not to be had with this
+    toolchain (a virtual card without triton, say) is not run, which is said and counted.
+
     `attnfuzz replay campaigns/night --toolchain /opt/torch-2.12/bin/python`
 
-    Exit codes: 0 when every case behaves as recorded, 1 when any does not, 2 when a case, a preload
-    file or the toolchain cannot be used.
+    Exit codes: 0 when every case that was run behaves as recorded, 1 when any does not, 2 when a
+    case, a preload file, the target or the toolchain cannot be used, or no case could be run.
     """
     import corpus
     from corpus.case import find_cases, read_case
@@ -82,7 +90,12 @@ def replay(
     python, files = interpreter(toolchain), python_files(preload)
     # What is shipped is as trusted as the code that reads it.
     allowed = allow_preload or not paths
-    results, now = _results(folders, cases, python, files, allowed, workers, not as_json)
+    if target is not None:
+        for case, folder in zip(cases, folders, strict=True):
+            check_target(target, case.program, str(folder))
+    on = [target or case.environment.get("target", "cpu") for case in cases]
+    places = _Places(folders, on, python, files, allowed, workers, not as_json)
+    results, now = _results(cases, places)
     told = Counter(result.verdict.value for result in results)
     if as_json:
         pairs = zip(folders, cases, results, strict=True)
@@ -91,43 +104,76 @@ def replay(
         _print_changes(cases, results, now)
         counts = [f"{count} {name.replace('_', ' ')}" for name, count in sorted(told.items())]
         typer.echo(f"{len(cases)} cases: {', '.join(counts)}")
-    raise typer.Exit(EXIT_CHANGED if set(told) - {"as_recorded"} else 0)
+    raise typer.Exit(EXIT_CHANGED if set(told) - {"as_recorded", "not_run"} else 0)
 
 
-def _results(
-    folders: Sequence[Path],
-    cases: Sequence[Case],
-    python: str,
-    files: Sequence[Path],
-    allow_preload: bool,
-    workers: int | None,
-    tell: bool,
-) -> tuple[list[Replayed], dict[str, str]]:
-    """A result for each case, and the environment they ran in. Cases that need the same preload
-    files share their sandboxes."""
+@dataclass(frozen=True)
+class _Places:
+    """Where cases lie (`folders`) and run: the target of each, the interpreter, files to execute
+    before, whether those stored with the cases are, how many at a time, and whether to tell."""
+
+    folders: Sequence[Path]
+    targets: Sequence[str]
+    python: str
+    files: Sequence[Path]
+    allow_preload: bool
+    workers: int | None
+    tell: bool
+
+    def missing(self) -> dict[str, str]:
+        """Of the targets asked for those that are not to be had, and why. Raises UserError where
+        that leaves nothing to run."""
+        from actors.targets import targets
+
+        asked = set(self.targets)
+        if asked == {"cpu"}:
+            return {}
+        could = {status.name: status for status in targets(self.python)}
+        unknown = {name: "this attnfuzz does not know it" for name in asked - could.keys()}
+        found = {name: could[name].reason for name in asked - unknown.keys()
+                 if not could[name].can_run}  # fmt: skip
+        if asked == {*found, *unknown}:
+            name, why = min((found | unknown).items())
+            raise UserError(f"target {name}: {why}")
+        return found | unknown
+
+
+def _results(cases: Sequence[Case], at: _Places) -> tuple[list[Replayed], dict[str, str]]:
+    """A result for each case, and the environment they ran in. Cases with the same target that need
+    the same preload files share their sandboxes."""
     from actors.scratch import Scratch
     from fuzz.cli_pool import outcomes, pool_in
+    from fuzz.replay import not_run
     from fuzz.replay import replay as run
 
+    missing = at.missing()
     results: dict[int, Replayed] = {}
     environment: dict[str, str] = {}
     with Scratch.create() as scratch:  # gone with everything in it, however this ends
-        groups: dict[tuple[Path, ...], list[int]] = {}
+        groups: dict[tuple[str, tuple[Path, ...]], list[int]] = {}
         for place, case in enumerate(cases):
-            needed = _preload_of(case, folders[place], files, allow_preload, scratch.root)
-            groups.setdefault(needed, []).append(place)
-        for needed, places in groups.items():
-            count = min(workers or len(os.sched_getaffinity(0)), len(places))
+            needed = _preload_of(case, at.folders[place], at.files, at.allow_preload, scratch.root)
+            groups.setdefault((at.targets[place], needed), []).append(place)
+        for (target, needed), places in groups.items():
+            chosen = [cases[place] for place in places]
+            recorded = [_recorded(case) for case in chosen]
 
             def settled(position: int, result: Replayed, places: list[int] = places) -> None:
-                if tell:
-                    typer.echo(f"{result.tells:12} {folders[places[position]]}")
+                if at.tell:
+                    typer.echo(f"{result.tells:12} {at.folders[places[position]]}")
 
-            with pool_in(scratch.root, python, needed, count) as many:
+            if target in missing:
+                results |= {
+                    place: not_run(one) for place, one in zip(places, recorded, strict=True)
+                }
+                if at.tell:
+                    typer.echo(f"not run      {len(places)} cases of {target}: {missing[target]}")
+                continue
+            count = min(at.workers or len(os.sched_getaffinity(0)), len(places))
+            with pool_in(scratch.root, at.python, needed, count, target) as many:
                 environment = many.environment()
-                chosen = [cases[place] for place in places]
                 evaluate = partial(outcomes, many, task=partial(_task, _hangs(chosen)))
-                replayed = run([_recorded(case) for case in chosen], evaluate, settled)
+                replayed = run(recorded, evaluate, settled)
                 results |= dict(zip(places, replayed, strict=True))
     return [results[place] for place in range(len(cases))], environment
 
@@ -190,7 +236,7 @@ def _print_changes(cases: Sequence[Case], results: Sequence[Replayed], now: dict
     told: list[dict[str, tuple[str, str]]] = []
     for case, result in zip(cases, results, strict=True):
         differs = differences(dict(case.environment), now)
-        if result.verdict == "as_recorded" or not differs or differs in told:
+        if result.verdict in ("as_recorded", "not_run") or not differs or differs in told:
             continue
         told.append(differs)
         pairs = {name: f"{then} then, {here} now" for name, (then, here) in differs.items()}

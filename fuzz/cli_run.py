@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from actors.target import TARGETS
 from fuzz.cli_common import (
     Json,
     Preload,
@@ -92,6 +93,7 @@ def minimize(
     ] = None,
     preload: Preload = None,
     toolchain: Toolchain = None,
+    target: Target = "cpu",
     as_json: Json = False,
 ) -> None:
     """Shrink a failing program as long as it fails alike.
@@ -100,17 +102,19 @@ def minimize(
     (no single simplification of it still fails alike) unless the budget ended first, which is said.
 
     `attnfuzz minimize program.yaml --out small.yaml --repro repro.py`
+    `attnfuzz minimize program.yaml --target virtual-sm86`
 
     Exit codes: 0 when it was minimized, 2 when the program does not fail or cannot be used.
     """
     loaded = read_program(program)
     files, python = python_files(preload), interpreter(toolchain)
+    check_target(target, loaded, program)
 
     from fuzz.cli_pool import drive, pool
     from generators.codec import dump_program
     from generators.render import repro as script
 
-    with pool(python, files, workers or len(os.sched_getaffinity(0))) as many:
+    with pool(python, files, workers or len(os.sched_getaffinity(0)), target) as many:
         stage = _search(many, loaded, program)
         for path in (out, repro):
             if path is not None:
@@ -126,7 +130,10 @@ def minimize(
         drive(many, stage, told, stop=lambda: time.monotonic() > until)
     failure = search.outcome.failure
     assert failure is not None
-    text, source = dump_program(search.best), script(search.best, failure)
+    text, source = (
+        dump_program(search.best),
+        script(search.best, failure, device=TARGETS[target].device),
+    )
     for path, content in ((out, text), (repro, source)):
         if path is not None:
             with user_path(path):

@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from actors.target import TARGETS
 from generators.safe_yaml import ProgramError, load_yaml_safely, read_text
 from generators.swarm import PROFILES, UserFunction
 
@@ -66,6 +67,13 @@ class MinimizeConfig(_Section):
     pool_share: Share = 0.5
 
 
+def _listed(targets: object) -> object:
+    """A list of targets gives each the weight 1."""
+    if isinstance(targets, list) and all(isinstance(name, str) for name in targets):
+        return dict.fromkeys(targets, 1.0)
+    return targets
+
+
 class CampaignConfig(_Section):
     """A whole campaign; every default is what `configs/overnight.yaml` explains."""
 
@@ -75,7 +83,9 @@ class CampaignConfig(_Section):
     shard_size: Annotated[int, Field(ge=1, le=10_000)] = 10
     profiles: dict[str, Weight] = Field(default={"mixed": 1.0}, min_length=1)
     functions: tuple[UserFunction, ...] = ()
-    targets: list[Literal["cpu"]] = Field(default=["cpu"], min_length=1, max_length=1)
+    targets: Annotated[dict[str, Weight], BeforeValidator(_listed)] = Field(
+        default={"cpu": 1.0}, min_length=1
+    )
     toolchain: Path | None = None
     preload: list[Path] = []
     limits: LimitsConfig = LimitsConfig()
@@ -90,8 +100,9 @@ class CampaignConfig(_Section):
 
     @model_validator(mode="after")
     def _some_weight(self) -> CampaignConfig:
-        if not any(weight > 0 for weight in self.profiles.values()):
-            raise ValueError("profiles: expected at least one weight above 0, got only zeros")
+        for key, weights in (("profiles", self.profiles), ("targets", self.targets)):
+            if not any(weight > 0 for weight in weights.values()):
+                raise ValueError(f"{key}: expected at least one weight above 0, got only zeros")
         return self
 
     @property
@@ -162,6 +173,12 @@ def _check_profiles(config: CampaignConfig, where: str) -> None:
     if unknown:
         names = ", ".join(sorted(PROFILES))
         raise ConfigError(f"{where}: profiles.{unknown[0]}: expected one of {names}.")
+    for name in config.targets:
+        if name not in TARGETS:
+            names = ", ".join(TARGETS)
+            raise ConfigError(f"{where}: targets.{name}: expected one of {names}.")
+        if not any(TARGETS[name].profiles(config.profiles).values()):
+            raise ConfigError(f"{where}: profiles: expected one whose programs {name} can take.")
     if config.profiles.get("function") and not config.functions:
         raise ConfigError(f"{where}: functions: expected some for the profile function to call.")
 

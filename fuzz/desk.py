@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from actors.target import TARGETS
 from actors.verdict import is_defect
 from corpus.bucket import Bucket, assign, joined, merge_kin, new_bucket, wrong_outputs
 from corpus.case import with_corpus
@@ -26,7 +27,7 @@ from fuzz.investigate import Investigation, Stages
 from fuzz.keep import keep, script
 from fuzz.minimize import Minimize, Minimizer
 from fuzz.schedule import Stage
-from fuzz.tasks import Answer, Task
+from fuzz.tasks import Answer, RunTask, Task
 from fuzz.variants import Variants
 from generators.codec import program_id
 from generators.features import features
@@ -147,6 +148,8 @@ class Desk:
         while investigation in self.active:
             stage = investigation.stage
             task = stage.ask()
+            if isinstance(task, RunTask) and task.target is None:
+                task = replace(task, target=investigation.row.target)
             if task is not None:
                 return Work(investigation, stage, task, self._clock())
             if not stage.finished:
@@ -175,7 +178,7 @@ class Desk:
     def _begin(self, row: FailureRow, failure: Failure) -> Investigation:
         """The investigation of a row, at the stage that its state says."""
         best, outcome = row.best or row.program, row.best_outcome or row.outcome
-        known = match(failure, row.program, self._environment, self._issues)
+        known = match(failure, row.program, self._environment_of(row), self._issues)
         investigation = Investigation(
             row,
             self._stages.confirm(row),
@@ -271,7 +274,7 @@ class Desk:
         there = merge_kin(found, failure, traits, self.buckets)
         if there is not None:
             return there, False
-        known = match(failure, program, self._environment, self._issues)
+        known = match(failure, program, self._environment_of(investigation.row), self._issues)
         original = investigation.row.outcome.failure
         fresh = new_bucket(
             found,
@@ -292,14 +295,26 @@ class Desk:
         assert bucket is not None
         if program_id(investigation.best) in bucket.notes.get("repro", {}):
             return self._stages.variants(investigation)
-        text = script(investigation.best, investigation.failure, self.defects)
-        return self._stages.validate(investigation, text)
+        return self._stages.validate(investigation, self._script(investigation))
+
+    def _script(self, investigation: Investigation, *, by_value: bool = False) -> str:
+        return script(
+            investigation.best,
+            investigation.failure,
+            self.defects,
+            by_value=by_value,
+            device=TARGETS[investigation.row.target].device,
+        )
+
+    def _environment_of(self, row: FailureRow) -> dict[str, str]:
+        """Where a failure was seen."""
+        return self._environment | TARGETS[row.target].facts()
 
     def _validated(self, investigation: Investigation, stage: Validate) -> None:
         assert investigation.bucket is not None
         by_chance = stage.reproduced < stage.runs and depends_on_memory(investigation.failure)
         if by_chance and not stage.by_value:
-            text = script(investigation.best, investigation.failure, self.defects, by_value=True)
+            text = self._script(investigation, by_value=True)
             investigation.stage = self._stages.validate(investigation, text, by_value=True)
             return
         others = any(
@@ -314,8 +329,8 @@ class Desk:
         # Other findings may have joined the bucket meanwhile: theirs is kept.
         latest = self._bucket(investigation.bucket.id)
         bucket = replace(latest, notes={**latest.notes, "repro": tried})
-        keep(self._directory, bucket, investigation, stage.task.text, self._environment,
-             self._config.preload)  # fmt: skip
+        keep(self._directory, bucket, investigation, stage.task.text,
+             self._environment_of(investigation.row), self._config.preload)  # fmt: skip
         self._end(investigation.row, State.MINIMIZED, bucket)
         investigation.bucket = bucket
         if self._rounding_off and self._config.variants:
@@ -348,7 +363,7 @@ class Desk:
             if assign(found, failure, features(program), self.buckets) is not None:
                 continue
             self._others[met] += 1
-            row = self._store.add_failure(program, outcome)
+            row = self._store.add_failure(program, outcome, target=investigation.row.target)
             if row is not None:
                 self.receive(row)
 

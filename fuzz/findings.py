@@ -53,6 +53,7 @@ def bucket_row(
         occurrences=occurrences,
         known_issue=bucket.known_issue,
         where=str(folder) if folder.is_dir() else None,
+        target=speaks.target if speaks else "cpu",
     )
 
 
@@ -79,6 +80,7 @@ def _apart_row(group: list[FailureRow]) -> Row:
         runs=first.runs,
         failures=first.failures,
         occurrences=len(group),
+        target=first.target,
     )
 
 
@@ -110,6 +112,7 @@ def corpus_row(folder: Path) -> Row:
         occurrences=len(cases),
         known_issue=bucket.known_issue,
         where=str(folder),
+        target=cases[0].environment.get("target", "cpu") if cases else "cpu",
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from actors.job import Deadlines, ranks_of
+from actors.target import TARGETS
 from corpus.bucket import Bucket, assign
 from corpus.known_issues import KnownIssue
 from corpus.signature import signature
@@ -125,11 +126,12 @@ class Stages:
     def validate(
         self, investigation: Investigation, script: str, *, by_value: bool = False
     ) -> Validate:
+        # The script of a virtual target's failure needs the card.
         task = ReproTask(
             script,
             self._config.python,
             str(self._scratch),
-            self._config.repro_runs,
+            0 if TARGETS[investigation.row.target].is_virtual else self._config.repro_runs,
             repro_timeout(investigation.failure, self._deadlines),
             tuple(str(path) for path in self._config.preload),
             ranks_of(investigation.best),
@@ -137,5 +139,12 @@ class Stages:
         return Validate(task, investigation.failure, by_value)
 
     def variants(self, investigation: Investigation) -> Variants:
-        programs = variants(investigation.best) if self._config.variants else {}
-        return Variants(programs, fails_wherever(investigation.row))
+        best, here = investigation.best, investigation.row.target
+        wanted = self._config.variants
+        elsewhere = {
+            name: best
+            for name in self._config.targets
+            if wanted and name != here and TARGETS[name].unfit(best) is None
+        }
+        programs = variants(best) if wanted else {}
+        return Variants(programs, fails_wherever(investigation.row), here, elsewhere)

@@ -21,15 +21,20 @@ _FOLDERS = re.compile(rf"{_FOLDER}*site-packages/|{_FOLDER}+")
 
 
 def script(
-    program: Program, failure: Failure, defects: list[str], *, by_value: bool = False
+    program: Program,
+    failure: Failure,
+    defects: list[str],
+    *,
+    by_value: bool = False,
+    device: str = "cpu",
 ) -> str:
-    """`repro.py` for a failure, `by_value` as there. Where its renderer fails, which is our defect
-    and goes to `defects`, the program's whole source."""
+    """`repro.py` for a failure, `by_value` and `device` as there. Where its renderer fails, which
+    is our defect and goes to `defects`, the program's whole source."""
     try:
-        return repro(program, failure, by_value=by_value)
+        return repro(program, failure, by_value=by_value, device=device)
     except Exception:  # any defect of ours: the finding matters more
         defects.append(traceback.format_exc())
-        return source(program)
+        return source(program, device)
 
 
 def portable(evidence: Mapping[str, str]) -> dict[str, str]:

@@ -50,6 +50,7 @@ def perform(executor: Executor, task: Task) -> Answer:
             deadlines=task.deadlines,
             confirm_hang=task.confirm_hang,
             until=task.until,
+            target=task.target,
         )
     return run_repro(task)
 

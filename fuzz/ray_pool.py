@@ -102,6 +102,7 @@ class RayPool:
                 deadlines=task.deadlines,
                 confirm_hang=task.confirm_hang,
                 until=task.until,
+                target=task.target,
             )
         elif isinstance(task, ReproTask):  # holds the slot, so that its CPU is the actor's
             ref = ray.remote(num_cpus=0, max_retries=0)(run_repro).remote(task)

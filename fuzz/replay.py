@@ -25,12 +25,14 @@ RUNS_AT_MOST = 20
 
 class Verdict(StrEnum):
     """`as_recorded`: fails with the recorded kind and key. `fixed`: never fails. `changed`: fails,
-    but otherwise. `flaky`: recorded as failing always, and now fails only sometimes."""
+    but otherwise. `flaky`: recorded as failing always, and now fails only sometimes. `not_run`: its
+    target is not to be had here, which says nothing of it."""
 
     AS_RECORDED = "as_recorded"
     FIXED = "fixed"
     CHANGED = "changed"
     FLAKY = "flaky"
+    NOT_RUN = "not_run"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +94,12 @@ class Recorded:
     def reliable(self) -> bool:
         """Did it fail every time?"""
         return self.failures >= self.runs
+
+
+def not_run(case: Recorded) -> Replayed:
+    """What is said of a case whose target is not to be had."""
+    expected = seen_failure(case.failure, case.program)
+    return Replayed(verdict=Verdict.NOT_RUN, expected=expected, seen=())
 
 
 def runs_needed(case: Recorded) -> int:

@@ -46,7 +46,8 @@ class Row:
     `runs`, `failures`: the confirmation's count. `repro_lines`: lines of the minimized `repro.py`,
     None while there is none. `script_runs`: how often that script failed by itself ("3/3").
     `occurrences`: failures of the campaign that were taken for this cause. `known_issue`: the label
-    of a known issue. `where`: its folder in the corpus.
+    of a known issue. `where`: its folder in the corpus. `target`: what the program that speaks for
+    it ran on, or was compiled for.
     """
 
     id: str
@@ -61,6 +62,7 @@ class Row:
     occurrences: int = 0
     known_issue: str | None = None
     where: str | None = None
+    target: str = "cpu"
 
     @property
     def flaky(self) -> bool:
@@ -99,6 +101,9 @@ def table(rows: Sequence[Row]) -> Table:
     grid.add_column("bucket", no_wrap=True)
     grid.add_column("kind", no_wrap=True)
     grid.add_column("layer", no_wrap=True)
+    elsewhere = any(row.target != "cpu" for row in rows)
+    if elsewhere:
+        grid.add_column("target", no_wrap=True)
     grid.add_column("fails", justify="right")
     grid.add_column("script", justify="right")
     grid.add_column("lines", justify="right")
@@ -113,6 +118,7 @@ def table(rows: Sequence[Row]) -> Table:
             row.id,
             Text(row.kind, style="dim" if row.known_issue is not None else "bold"),
             row.layer or "-",
+            *([row.target] if elsewhere else []),
             row.reliability,
             row.script_runs or "-",
             "-" if row.repro_lines is None else str(row.repro_lines),

@@ -13,6 +13,7 @@ from rich.rule import Rule
 from rich.syntax import Syntax
 from rich.text import Text
 
+from actors.target import TARGETS
 from corpus.bucket import Bucket
 from fuzz.report import Row, facts, row_json
 from fuzz.report_outcome import failure_text, outcome_json
@@ -39,6 +40,19 @@ class Page:
     kin: tuple[Bucket, ...] = ()
     cases: tuple[str, ...] = ()
 
+    @property
+    def unconfirmed(self) -> str | None:
+        """Of a virtual target's finding, what was seen and what would confirm it."""
+        target = TARGETS.get(self.row.target)
+        if target is None or target.card is None:
+            return None
+        where = self.cases[0] if self.cases else "CASE"
+        return (
+            f"compiled for {target.card.name} ({target.name}) on a machine without one; no kernel "
+            f"was run. On a machine with that card `attnfuzz replay {where} --target cuda` "
+            "confirms or refutes it"
+        )
+
 
 def page_text(page: Page) -> RenderableType:
     """The page for a terminal, the script with its syntax highlighted."""
@@ -51,6 +65,8 @@ def page_text(page: Page) -> RenderableType:
         "script fails": f"{row.script_runs} clean processes" if row.script_runs else "not tried",
         "seen": f"{row.occurrences} times",
     }
+    if page.unconfirmed is not None:
+        pairs["virtual"] = page.unconfirmed
     if row.known_issue is not None:
         pairs["known issue"] = row.known_issue
     if page.bucket is not None:
@@ -85,6 +101,7 @@ def page_json(page: Page) -> dict[str, Any]:
     outcome = Outcome(status="failed", failure=page.failure)
     return {
         **row_json(page.row),
+        "virtual": page.unconfirmed,
         "trigger": sorted(page.bucket.trigger) if page.bucket else [],
         "aliases": list(page.bucket.aliases) if page.bucket else [],
         **outcome_json(page.program, outcome),

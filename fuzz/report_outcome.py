@@ -9,7 +9,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from actors.virtual.cards import CARDS
+from actors.target import TARGETS
 from corpus.signature import signature
 from fuzz.report import facts
 from generators.codec import outcome_to_data, program_id
@@ -34,8 +34,9 @@ def outcome_text(program: Program, outcome: Outcome, target: str = "cpu") -> Ren
     """Status, failure, what it cost, what the compiler did."""
     cost = outcome.cost
     pairs = {"program": program_id(program)}
-    if target in CARDS:
-        pairs["target"] = f"{target}: compiled for {CARDS[target].name}, which is not there"
+    card = TARGETS[target].card
+    if card is not None:
+        pairs["target"] = f"{target}: compiled for {card.name}, which is not there"
     pairs["outcome"] = outcome.status
     if outcome.rejection is not None:
         pairs["refused"] = outcome.rejection

@@ -29,12 +29,14 @@ class ShardTask:
 class RunTask:
     """Run programs one after the other; gives an `Outcome` for each. `deadlines` replace the
     campaign's; without `confirm_hang` a missed deadline is a hang at once. `until` ends it after
-    the first that did, or did not, fail: the others then have no outcome."""
+    the first that did, or did not, fail: the others then have no outcome. Without a `target` it is
+    the worker's first."""
 
     programs: tuple[Program, ...]
     deadlines: Deadlines | None = None
     confirm_hang: bool = True
     until: Until = None
+    target: str | None = None
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,9 @@ fault is in a kernel, in what wraps it, or in what compiles it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from actors.verdict import is_defect
 from fuzz.minimize import Judge
@@ -81,8 +82,9 @@ def _compiles(program: Program) -> Iterator[tuple[str, Program]]:
 
 
 class Variants:
-    """Runs variants; `matrix` gives what each did: fails, fails otherwise, passes, rejects, flaky,
-    or not judged where our reference cannot say it.
+    """Runs the variants `programs`, by name, on the target `here`, and `elsewhere`'s programs on
+    the targets that are their names ("target=…"); `matrix` gives what each did: fails, fails
+    otherwise, passes, rejects, flaky, or not judged where our reference cannot say it.
 
     A variant that fails runs once more, to tell flaky from failing. What it fails with is not a
     finding of its own: the same fault looks different at another layer.
@@ -90,12 +92,20 @@ class Variants:
 
     name = "variants"
 
-    def __init__(self, programs: dict[str, Program], judge: Judge) -> None:
+    def __init__(
+        self,
+        programs: Mapping[str, Program],
+        judge: Judge,
+        here: str = "cpu",
+        elsewhere: Mapping[str, Program] = MappingProxyType({}),
+    ) -> None:
         self.others: list[tuple[Program, Outcome]] = []
         self.matrix: dict[str, str] = {}
-        self._names = {program_id(program): name for name, program in programs.items()}
         self._judge = judge
-        self._waiting = list(programs.values())
+        places = {f"target={target}": (one, target) for target, one in elsewhere.items()}
+        every = {name: (program, here) for name, program in programs.items()} | places
+        self._names = {(program_id(p), target): name for name, (p, target) in every.items()}
+        self._waiting = list(every.values())
         self._running = 0
 
     @property
@@ -106,18 +116,19 @@ class Variants:
         if not self._waiting:
             return None
         self._running += 1
-        return RunTask((self._waiting.pop(0),))
+        program, target = self._waiting.pop(0)
+        return RunTask((program,), target=target)
 
     def tell(self, task: Task, answer: Answer) -> None:
         self._running -= 1
-        assert isinstance(task, RunTask)
+        assert isinstance(task, RunTask) and task.target is not None
         program = task.programs[0]
-        name = self._names[program_id(program)]
+        name = self._names[program_id(program), task.target]
         for outcome in outcomes_of(task, answer):
             now, before = self._word(program, outcome), self.matrix.get(name)
             self.matrix[name] = now if before in (None, now) else "flaky"
             if before is None and outcome.status == "failed":
-                self._waiting.append(program)
+                self._waiting.append((program, task.target))
 
     def _word(self, program: Program, outcome: Outcome) -> str:
         if is_defect(outcome):

@@ -44,8 +44,6 @@ OTHERS = (
 """`refused` are programs that torch refuses by design, a percent or so: the refusals are kept an
 eye on too."""
 
-GOLDEN_RATIO = (5**0.5 - 1) / 2
-
 FEATURES = (*KERNELS, *MASKS, *SCORES, *OTHERS)
 
 
@@ -154,19 +152,29 @@ def swarm_for(
 
 
 def profile_for(seed: int, index: int, profiles: Mapping[str, float]) -> str:
-    """The profile of shard `index`, with the given relative weights, which may be in any order.
-    The profiles of any stretch of shards are near their weights: the points they are told by are
-    steps of the golden ratio around a circle, from a random start (an additive recurrence). Raises
-    ValueError for a profile that is not in `PROFILES` or weights that add to 0."""
+    """The profile of shard `index`, with the given relative weights. Raises ValueError for a
+    profile that is not in `PROFILES` or weights that add to 0."""
     for name, weight in profiles.items():
         if name not in PROFILES:
             raise ValueError(f"profiles: expected some of {', '.join(PROFILES)}, got {name}")
         if not 0 <= weight < float("inf"):
             raise ValueError(f"profiles.{name}: expected a weight of at least 0, got {weight}")
-    named = sorted((name, weight) for name, weight in profiles.items() if weight > 0)
+    return by_weight(seed, "profile", index, profiles)
+
+
+STEPS = {"profile": (5**0.5 - 1) / 2, "target": 2**0.5 - 1}
+"""Irrational, and no simple ratio between them: each profile meets each target."""
+
+
+def by_weight(seed: int, what: str, index: int, weights: Mapping[str, float]) -> str:
+    """One of `weights`, which may be in any order, for shard `index`. Any stretch of shards has
+    each about as often as its weight says: the points they are told by are equal steps around a
+    circle, from a random start (an additive recurrence). `what` is a name in `STEPS`. Raises
+    ValueError where no weight is above 0."""
+    named = sorted((name, weight) for name, weight in weights.items() if weight > 0)
     if not named:
-        raise ValueError("profiles: expected at least one weight above 0")
-    turn = Random(derive(seed, "profile")).random() + index * GOLDEN_RATIO
+        raise ValueError(f"{what}s: expected at least one weight above 0")
+    turn = Random(derive(seed, what)).random() + index * STEPS[what]
     point = turn % 1 * sum(weight for _, weight in named)
     for name, weight in named:
         point -= weight

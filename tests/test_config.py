@@ -39,6 +39,13 @@ def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     assert config.preload == [tmp_path / "fault.py"]
 
 
+def test_targets_are_weights_or_a_list_of_equals(tmp_path: Path) -> None:
+    listed = load_config(written(tmp_path, "targets: [cpu, virtual-sm90]\n"))
+    assert listed.targets == {"cpu": 1.0, "virtual-sm90": 1.0}
+    weighed = load_config(written(tmp_path, "targets: {cpu: 3, virtual-sm90: 0.5}\n"))
+    assert weighed.targets == {"cpu": 3.0, "virtual-sm90": 0.5}
+
+
 REFUSED = [
     ("minuts: 3", "minuts: unknown key; expected one of seed, minutes"),
     ("limits: {memory: 3}", "limits.memory: unknown key; expected one of memory_mb"),
@@ -56,7 +63,13 @@ REFUSED = [
     ("functions: [{target: nowhere}]", "functions[0].target: string should match pattern"),
     ("functions: [{target: 'a:b', dtypes: []}]", "functions[0].dtypes: "),
     ("functions: [{target: 'a:b', causal: 3}]", "functions[0].causal: "),
-    ("targets: [tpu]", "targets[0]: input should be 'cpu', got 'tpu'"),
+    ("targets: {cpu: 0}", "targets: expected at least one weight above 0"),
+    ("targets: {virtual-sm90: -1}", "targets.virtual-sm90: input should be greater than or equal"),
+    (
+        "targets: [cpu, virtual-sm90]\nprofiles: {ranks: 1}",
+        "profiles: expected one whose programs virtual-sm90 can take",
+    ),
+    ("targets: [tpu]", "targets.tpu: expected one of cpu, virtual-sm80"),
     ("deadlines: {compile: 0}", "deadlines.compile: input should be greater than 0"),
     ("minimize: {pool_share: 1.5}", "minimize.pool_share: input should be less than or equal to 1"),
     ("preload: [missing.py]", "preload[0]: expected a Python file, but "),

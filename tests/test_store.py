@@ -27,6 +27,7 @@ class Report:
     """A shard's report, as a worker makes it."""
 
     index: int
+    target: str = "cpu"
     failures: list[tuple[Program, Outcome]] = field(default_factory=list)
     executed: int = 10
     counts: dict[str, int] = field(default_factory=lambda: {"passed": 9, "failed": 1})
@@ -189,7 +190,7 @@ def test_a_database_of_another_version_is_refused(store: Store) -> None:
     store.close()
     with sqlite3.connect(store.path) as database:
         database.execute("PRAGMA user_version=99")
-    with pytest.raises(StoreError, match="version 1, got version 99"):
+    with pytest.raises(StoreError, match="version 2, got version 99"):
         Store(store.path)
 
 

@@ -68,6 +68,23 @@ def test_the_matrix_tells_failing_from_flaky_and_other_failures() -> None:
     ) == {"a": "passes", "b": "fails", "c": "flaky", "d": "fails otherwise", "e": "rejects"}
 
 
+def test_a_program_has_a_column_for_each_other_target() -> None:
+    program = Program(seed=1)
+    stage = Variants(
+        {"a": Program(seed=2)},
+        lambda program, outcome: outcome == FAILED,
+        "virtual-sm86",
+        {"cpu": program, "virtual-sm90": program},
+    )
+    answers = {"cpu": PASSED, "virtual-sm90": FAILED, "virtual-sm86": PASSED}
+    while (task := stage.ask()) is not None:
+        assert isinstance(task, RunTask) and task.target is not None
+        stage.tell(task, [answers[task.target]])
+    assert stage.matrix == {
+        "a": "passes", "target=cpu": "passes", "target=virtual-sm90": "fails"
+    }  # fmt: skip
+
+
 def test_a_defect_of_ours_is_no_failure_of_the_variant() -> None:
     stage = Variants({"a": Program(seed=1)}, lambda program, outcome: True)
     task = stage.ask()

@@ -4,6 +4,7 @@ compiles for them to cubins whose use of the card is told."""
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,15 +14,17 @@ import pytest
 
 from actors.sandbox import SandboxError
 from actors.scratch import Scratch
+from actors.target import TARGETS, target_for
 from actors.virtual.cards import CARDS
 from actors.virtual.shim import ShimError, built
 from actors.worker import Executor, WorkerConfig
 from generators.codec import dump_program
 from generators.kernels.specs import BlockMaskSpec, Flex, Handwritten
 from generators.masks import Causal
-from generators.outcome import FailureKind, Layer, Outcome
+from generators.outcome import Failure, FailureKind, Layer, Outcome, Phase, Raised
 from generators.program import Compile, Input, Mesh, Program, Shape, Surround, Training
-from generators.render import source
+from generators.render import repro, source
+from generators.swarm import profile_for
 
 ROOT = Path(__file__).resolve().parent.parent
 TOOLCHAIN = ROOT / ".venv-flash" / "bin" / "python"
@@ -45,20 +48,15 @@ needs_triton = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def on_card() -> Iterator[Callable[..., Outcome]]:
-    """Runs a program on a card; each has a sandbox of its own, started when first asked for."""
-    started: dict[str, Executor] = {}
+    """Runs a program on a target; one worker serves them all."""
     with Scratch.create() as scratch:
-
-        def run(program: Program, target: str = "virtual-sm90") -> Outcome:
-            if target not in started:
-                started[target] = Executor(
-                    WorkerConfig(scratch=str(scratch.root), toolchain=str(TOOLCHAIN), target=target)
-                )
-            return started[target].run_programs([program])[0]
-
-        yield run
-        for executor in started.values():
-            executor.close()
+        config = WorkerConfig(
+            scratch=str(scratch.root), toolchain=str(TOOLCHAIN), targets=("virtual-sm90", *TARGETS)
+        )
+        with Executor(config) as executor:
+            yield lambda program, target="virtual-sm90": executor.run_programs(
+                [program], target=target
+            )[0]
 
 
 def used(outcome: Outcome) -> list[tuple[str, int]]:
@@ -90,6 +88,32 @@ def test_what_attention_makes_is_on_the_card_and_inputs_are_not() -> None:
     assert source(SMALL, "cpu") == source(SMALL)
 
 
+def test_a_script_for_a_card_makes_everything_there() -> None:
+    raised = Raised(type="RuntimeError", message="no")
+    failure = Failure(kind=FailureKind.COMPILE_ERROR, phase=Phase.COMPILE, raised=raised)
+    program = replace(SMALL, training=Training(grad_layout="transposed"))
+    text = repro(program, failure, device="cuda")
+    first, rest = text.split("create_block_mask(", 1)
+    assert 'torch.set_default_device("cuda")' in first
+    assert 'device="cuda"' in rest and "cpu" not in text
+    assert 'torch.Generator("cuda")' in text
+
+
+def test_a_campaign_spreads_its_shards_over_targets() -> None:
+    weights = {"cpu": 1.0, "virtual-sm86": 2.0, "virtual-sm90": 1.0}
+    drawn = [target_for(5, index, weights) for index in range(400)]
+    assert [drawn.count(name) for name in weights] == pytest.approx([100, 200, 100], abs=4)
+    profiles = {"inductor-flex": 1.0, "inductor-sdpa": 1.0}
+    pairs = Counter((t, profile_for(5, index, profiles)) for index, t in enumerate(drawn))
+    assert all(40 <= count <= 110 for count in pairs.values()) and len(pairs) == 6
+
+
+def test_a_card_takes_the_profiles_that_it_can() -> None:
+    weights = {"ranks": 1.0, "inductor-flex": 2.0, "flash_attn": 1.0, "mixed": 1.0}
+    assert TARGETS["virtual-sm90"].profiles(weights) == {"inductor-flex": 2.0, "mixed": 1.0}
+    assert TARGETS["cpu"].profiles(weights) == weights
+
+
 def test_a_torch_with_cuda_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from actors.virtual import shim
 
@@ -110,7 +134,7 @@ def test_without_a_compiler_there_is_one_sentence(
 
 @pytest.mark.slow
 def test_a_toolchain_without_triton_is_one_sentence(scratch: Path) -> None:
-    config = WorkerConfig(scratch=str(scratch), target="virtual-sm90")
+    config = WorkerConfig(scratch=str(scratch), targets=("virtual-sm90",))
     with pytest.raises(SandboxError, match="No module named 'triton'"):
         Executor(config)
 
@@ -181,6 +205,18 @@ def test_what_a_program_makes_and_captures_goes_along(on_card: Callable[..., Out
     for program in (inside, by_hand, replace(SMALL, compile=Compile(dynamic=True))):
         outcome = on_card(program)
         assert outcome.status == "passed" and outcome.kernels, outcome
+
+
+@pytest.mark.slow
+@needs_triton
+def test_the_cpu_is_what_it_was_before_a_card(on_card: Callable[..., Outcome]) -> None:
+    plain = replace(SMALL, compile=Compile(), training=None, kernel=Handwritten())
+    before = on_card(plain, "cpu")
+    assert on_card(plain, "virtual-sm90").kernels
+    after = on_card(plain, "cpu")
+    assert before.status == after.status == "passed"
+    assert (before.features, before.kernels) == (after.features, after.kernels)
+    assert after.kernels == () and "numbers" not in after.skipped
 
 
 @pytest.mark.slow

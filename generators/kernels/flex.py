@@ -63,10 +63,10 @@ class FlexPlugin:
             inputs.statements += mod.statements
             inputs.arguments += mod.tables
         else:
-            inputs.fresh += [*mod.statements, *block_mask(made, spec, scene)]
+            inputs.fresh += [*mod.statements, *block_mask(made, spec, scene, scene.inputs_device)]
             inputs.fresh_names.append("block_mask")
             made = "mask_mod" if mod.is_function else "block_mask.mask_mod"
-        inputs.seen = [f'mask = create_mask({made}, {here}, device="cpu")']
+        inputs.seen = [f'mask = create_mask({made}, {here}, device="{scene.inputs_device}")']
 
     def call(self, scene: Scene, inputs: Inputs) -> Body:
         spec = self.spec(scene)
@@ -142,7 +142,7 @@ def built_extents(scene: Scene, spec: BlockMaskSpec) -> Extents:
     )  # fmt: skip
 
 
-def block_mask(made: str, spec: BlockMaskSpec, scene: Scene, device: str = "cpu") -> list[str]:
+def block_mask(made: str, spec: BlockMaskSpec, scene: Scene, device: str) -> list[str]:
     """Statements that set `block_mask`."""
     built = built_extents(scene, spec)
     args = [

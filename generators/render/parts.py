@@ -126,9 +126,9 @@ class Parts:
         return any(text in line for line in [*self.inputs.statements, *self.inputs.fresh])
 
 
-def parts(program: Program, device: str = "cpu") -> Parts:
+def parts(program: Program, device: str = "cpu", inputs_device: str = "cpu") -> Parts:
     """The parts of a valid program's rendering."""
-    scene = Scene(program, device)
+    scene = Scene(program, device, inputs_device)
     plugin = REGISTRY[program.kernel.kind]
     inputs = plugin.inputs(scene)
     main = projected_names(scene) if program.surround.projections else ["q", "k", "v"]

@@ -11,14 +11,18 @@ from generators.render.parts import DIRTY_MEMORY, Block, Parts, assemble, parts
 from generators.render.scene import indented
 
 
-def repro(program: Program, failure: Failure, *, by_value: bool = False) -> str:
+def repro(
+    program: Program, failure: Failure, *, by_value: bool = False, device: str = "cpu"
+) -> str:
     """A script that needs torch (and the kernel's package) alone, raises where `failure` shows and
     exits 0 where it does not. Calls after the failing one are left out. With `by_value` what is
     decided by what lies in memory (a crash, a result that is not finite) may show as a wrong result
-    as well: memory that was never written is NaN in one process and some number in the next."""
-    p = parts(program)
+    as well: memory that was never written is NaN in one process and some number in the next.
+    Everything is on `device`."""
+    p = parts(program, device, device)
     check = check_for(p, failure, by_value)
-    blocks: list[Block] = [*([check.first] if check.first else [])]
+    blocks: list[Block] = [] if device == "cpu" else [[f'torch.set_default_device("{device}")']]
+    blocks += [check.first] if check.first else []
     if program.dirty_memory:
         blocks.append(DIRTY_MEMORY)
     blocks += [*p.mods, *p.cached_mods]

@@ -125,7 +125,9 @@ class Run:
         if layout == "expanded":
             return []
         kind = dtype_argument(self.scene.dtype)
-        lines = ["generator = torch.Generator().manual_seed(1)"]
+        device = self.scene.inputs_device
+        on = "" if device == "cpu" else f'"{device}"'
+        lines = [f"generator = torch.Generator({on}).manual_seed(1)"]
         for name in self.outputs:
             dtype = kind if name == "out" else ""
             swapped = layout == "transposed" and name == "out"

@@ -23,11 +23,13 @@ PROJECTED_NAMES = {"B": "x.shape[0]", "Lq": "x.shape[1]", "Lkv": "context.shape[
 
 @dataclass(frozen=True)
 class Scene:
-    """A program being rendered, for a `device` of torch's. Extents are integers, or the names B, Lq
-    and Lkv where the program makes several calls."""
+    """A program being rendered, for a `device` of torch's; what it is given is made on
+    `inputs_device`. Extents are integers, or the names B, Lq and Lkv where the program makes
+    several calls."""
 
     program: Program
     device: str = "cpu"
+    inputs_device: str = "cpu"
 
     @property
     def several(self) -> bool:

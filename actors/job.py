@@ -76,7 +76,8 @@ class RefusalLike(Protocol):
 class Job:
     """How a program's source is to be run and judged, apart from the source itself.
 
-    `ranks` is how many processes run it together, each the whole of it.
+    `ranks` is how many processes run it together, each the whole of it. `plain` is the source for
+    the CPU of a program whose compiled kernels are interpreted there.
     `compute_dtype` is the autocast dtype, if any: the precision of the yardstick. `deterministic`:
     two runs must agree bit for bit. `layers`: find the layer to blame. `features`: report what the
     compiler did. `oracles` holds further settings of single oracles by name.
@@ -84,6 +85,7 @@ class Job:
 
     compile: Compile | None = None
     target: str = "cpu"
+    plain: str | None = None
     ranks: int = 1
     refusals: tuple[tuple[str, str], ...] = ()
     compute_dtype: str | None = None
@@ -100,11 +102,13 @@ class Job:
         refusals: Iterable[RefusalLike] = (),
         deadlines: Deadlines | None = None,
         target: str = "cpu",
+        plain: str | None = None,
     ) -> Job:
         """The job of `program` on `target`; `refusals` are those of its kernel."""
         return cls(
             compile=program.compile,
             target=target,
+            plain=plain,
             ranks=ranks_of(program),
             layers=ranks_of(program) == 1,  # ranks would not find the blame in step
             refusals=tuple((r.pattern, r.why) for r in refusals),
@@ -122,6 +126,7 @@ class Job:
             "source": source,
             "preload": list(preload),
             "target": self.target,
+            "plain": self.plain,
             "ranks": self.ranks,
             "compile": None if self.compile is None else asdict(self.compile),
             "refusals": [{"pattern": pattern, "why": why} for pattern, why in self.refusals],

@@ -9,12 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from actors.virtual.cards import CARDS, Card
+from actors.virtual.cards import CARDS, INTERPRETED, Card
 from generators.program import Program
-from generators.swarm import PROFILES, by_weight
+from generators.swarm import MAX_COST, PROFILES, by_weight
 
 COMPILED_FOR_CARDS = ("sdpa", "flex", "handwritten", "function")
 """Kinds of kernel that Inductor compiles for a virtual card; the rest are libraries."""
+
+INTERPRETED_KERNELS = ("flex", "handwritten")
+"""Those that become kernels of Triton's, which can be interpreted."""
+
+INTERPRETED_COST = 3_000_000
+"""Multiply-adds of one attention call that is interpreted, which takes seconds."""
+
+INTERPRETED_PATIENCE = 6.0
 
 
 @dataclass(frozen=True)
@@ -25,6 +33,22 @@ class Target:
     name: str
     device: str
     card: Card | None = None
+    interpreted: bool = False
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """The kinds of kernel that a virtual target takes."""
+        return INTERPRETED_KERNELS if self.interpreted else COMPILED_FOR_CARDS
+
+    @property
+    def max_cost(self) -> int:
+        """Multiply-adds that an attention call of the programs drawn for it may cost."""
+        return INTERPRETED_COST if self.interpreted else MAX_COST
+
+    @property
+    def patience(self) -> float:
+        """How many times as long as on a CPU everything may take."""
+        return INTERPRETED_PATIENCE if self.interpreted else 1.0
 
     @property
     def is_virtual(self) -> bool:
@@ -35,18 +59,20 @@ class Target:
         program; None for one that can."""
         if not self.is_virtual:
             return None
-        if program.kernel.kind not in COMPILED_FOR_CARDS:
-            known = ", ".join(COMPILED_FOR_CARDS)
+        if program.kernel.kind not in self.kernels:
+            known = ", ".join(self.kernels)
             return f"kernel.kind: {self.name} takes one of {known}, got {program.kernel.kind}"
         if program.mesh is not None:
             return f"mesh: expected none, as {self.name} is one card"
+        if self.interpreted and (program.compile is None or program.compile.backend != "inductor"):
+            return f"compile.backend: {self.name} runs what inductor generates, nothing else"
         return None
 
     def profiles(self, weights: Mapping[str, float]) -> dict[str, float]:
         """Those of a campaign's profiles, with their weights, whose programs this target takes."""
         if not self.is_virtual:
             return dict(weights)
-        fit = set(COMPILED_FOR_CARDS)
+        fit = set(self.kernels)
         return {
             name: weight
             for name, weight in weights.items()
@@ -55,13 +81,16 @@ class Target:
 
     def facts(self) -> dict[str, str]:
         """What an outcome's environment says of the target."""
-        card = {"card": f"{self.card.name} (virtual: nothing was run)"} if self.card else {}
-        return {"target": self.name, **card}
+        if self.card is None:
+            return {"target": self.name}
+        ran = "interpreted on the CPU" if self.interpreted else "nothing was run"
+        return {"target": self.name, "card": f"{self.card.name} (virtual: {ran})"}
 
 
 TARGETS = {
     "cpu": Target("cpu", "cpu"),
     **{name: Target(name, "cuda", card) for name, card in CARDS.items()},
+    **{name: Target(name, "cuda", card, interpreted=True) for name, card in INTERPRETED.items()},
 }
 """Those that programs can run on, by name."""
 

@@ -64,17 +64,19 @@ def warm_up(headers: Path) -> None:
     _forget()
 
 
-def warm_up_virtual(headers: Path) -> None:
+def warm_up_virtual(*, interpreted: bool) -> None:
     """Compiles a small function for the virtual card, forward only: a backward would start a
     thread for its device."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     from actors.virtual import cuda
+    from actors.virtual.shadows import ShadowMode
 
     os.environ["TMPDIR"] = os.getcwd()
     tempfile.tempdir = None
-    with torch._inductor.config.patch(fx_graph_cache=False), FakeTensorMode():
+    mode = ShadowMode() if interpreted else FakeTensorMode()
+    with torch._inductor.config.patch(fx_graph_cache=False), mode:
         q = torch.empty(1, 2, 128, 64, device="cuda", dtype=torch.bfloat16)
         flex = torch.nn.attention.flex_attention.flex_attention
         torch.compile(flex)(q, q, q)

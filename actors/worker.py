@@ -78,7 +78,12 @@ class Executor:
         self._sandbox(shard.target)  # what it takes to start is no program's cost
         tally = Tally(shard)
         drawn = shard_programs(
-            shard.campaign_seed, shard.index, shard.size, dict(shard.profiles), shard.functions
+            shard.campaign_seed,
+            shard.index,
+            shard.size,
+            dict(shard.profiles),
+            shard.functions,
+            TARGETS[shard.target].max_cost,
         )
         for program in drawn:
             tally.add(program, self._run(program, shard.target, self._config.deadlines, True))
@@ -108,12 +113,15 @@ class Executor:
     def _run(
         self, program: Program, target: str, deadlines: Deadlines, confirm_hang: bool
     ) -> Outcome:
-        unfit = TARGETS[target].unfit(program)
+        where = TARGETS[target]
+        unfit = where.unfit(program)
         if unfit is not None:
             return Outcome(status="rejected", rejection=f"not for {target}: {unfit}")
         try:
-            text = source(program, TARGETS[target].device)
-            job = Job.of(program, refusals.for_program(program), deadlines, target)
+            text = source(program, where.device)
+            plain = source(program) if where.interpreted else None
+            allowed = deadlines.times(where.patience)
+            job = Job.of(program, refusals.for_program(program), allowed, target, plain)
         except Exception:  # whatever rendering raises is our defect, and is reported as one
             return verdict.of_unrendered(traceback.format_exc())
         return self._sandbox(target).run(text, job, confirm_hang=confirm_hang)

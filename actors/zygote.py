@@ -88,7 +88,7 @@ def main() -> None:
 
 def prepare(headers: Path, target: str) -> dict[str, str]:
     """Imports torch and warms it up; returns the environment's description."""
-    card = cards.CARDS.get(target)
+    card = cards.card_of(target)
     if card is not None:
         shim.load(headers / "virtual")
     child.preload_torch()
@@ -102,8 +102,9 @@ def prepare(headers: Path, target: str) -> dict[str, str]:
     else:
         from actors.virtual import cuda
 
-        cuda.install(card)
-        warm.warm_up_virtual(headers)
+        interpreted = target in cards.INTERPRETED
+        cuda.install(card, interpreted=interpreted)
+        warm.warm_up_virtual(interpreted=interpreted)
     gc.collect()
     gc.freeze()
     threads = len(os.listdir("/proc/self/task"))

@@ -110,14 +110,20 @@ PROFILES: dict[str, Profile] = {
 }
 
 
+MAX_COST = 40_000_000
+"""Multiply-adds of one attention call, B * Hq * Lq * Lkv * (D + Dv): about a second, all runs
+together, on one core."""
+
+
 @dataclass(frozen=True)
 class Swarm:
-    """The features that may appear, in the order of `FEATURES`, the name of a profile, and the
-    user's functions, which the profile "function" needs."""
+    """The features that may appear, in the order of `FEATURES`, the name of a profile, the user's
+    functions, which the profile "function" needs, and how many multiply-adds a call may cost."""
 
     profile: str = "mixed"
     features: tuple[str, ...] = FEATURES
     functions: tuple[UserFunction, ...] = ()
+    max_cost: int = MAX_COST
 
     def __post_init__(self) -> None:
         if self.profile not in PROFILES:
@@ -136,19 +142,24 @@ EVERYTHING = Swarm()
 
 
 def swarm_for(
-    seed: int, index: int, profile: str = "mixed", functions: tuple[UserFunction, ...] = ()
+    seed: int,
+    index: int,
+    profile: str = "mixed",
+    functions: tuple[UserFunction, ...] = (),
+    max_cost: int = MAX_COST,
 ) -> Swarm:
     """The swarm of shard `index`, a pure function of its arguments: everything for one shard in
     eight, otherwise each feature with probability 1/2 (of the kernels, at least one that the
     profile has)."""
     random = Random(derive(seed, "swarm", index))
     if random.random() < 1 / 8:
-        return Swarm(profile, functions=functions)
+        return Swarm(profile, functions=functions, max_cost=max_cost)
     chosen = [name for name in FEATURES if random.random() < 1 / 2]
     wanted = [f"kernel.{kernel}" for kernel, _ in PROFILES[profile].kernels]
     if not any(name in chosen for name in wanted):
         chosen += wanted
-    return Swarm(profile, tuple(name for name in FEATURES if name in chosen), functions)
+    features = tuple(name for name in FEATURES if name in chosen)
+    return Swarm(profile, features, functions, max_cost)
 
 
 def profile_for(seed: int, index: int, profiles: Mapping[str, float]) -> str:

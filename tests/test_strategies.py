@@ -22,8 +22,8 @@ from generators.masks import KeyPadding
 from generators.program import Program, Shape
 from generators.shards import generate
 from generators.strategies import layouts, masks, programs, score_mods, shapes
-from generators.strategies.shapes import MAX_COST, affordable, cost
-from generators.swarm import EVERYTHING, Swarm
+from generators.strategies.shapes import affordable, cost
+from generators.swarm import EVERYTHING, MAX_COST, Swarm
 from generators.validity import problems
 
 
@@ -213,9 +213,9 @@ def test_programs_shrink_to_what_matters() -> None:
 
 def test_affordable_keeps_lengths_and_the_ratio_of_heads() -> None:
     dear = Shape(batch=4, q_heads=8, kv_heads=2, q_len=1024, kv_len=300, head_dim=128)
-    fits = affordable(dear)
+    fits = affordable(dear, MAX_COST)
     assert cost(fits) <= MAX_COST < cost(dear)
     assert (fits.q_len, fits.kv_len) == (1024, 300)
     assert fits.q_heads // fits.kv_heads == 4
-    longest = affordable(replace(dear, kv_len=1100))
+    longest = affordable(replace(dear, kv_len=1100), MAX_COST)
     assert (longest.q_len, longest.kv_len, longest.head_dim) == (1024, 1100, 16)

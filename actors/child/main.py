@@ -72,7 +72,7 @@ def execute(job: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None
 
 
 def _outcome(job: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    from actors.virtual.cards import CARDS
+    from actors.virtual.cards import CARDS, INTERPRETED
 
     from .execute import Execution
     from .outcomes import Failed, Rejected
@@ -85,6 +85,10 @@ def _outcome(job: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> dic
         from .virtual import VirtualExecution
 
         execution: Execution = VirtualExecution(job, phases)
+    elif job.get("target") in INTERPRETED:
+        from .interpreted import InterpretedExecution
+
+        execution = InterpretedExecution(job, phases)
     else:
         execution = Execution(job, phases)
     outcome: dict[str, Any] = {"status": "passed", "failure": None, "rejection": None}

@@ -30,11 +30,11 @@ def execute_file(path: Path, name: str) -> ModuleType:
 class ProgramModule:
     """The names that a rendered source defines; see docs/ARCHITECTURE.md."""
 
-    def __init__(self, source: Path, preload: Iterable[Path] = ()) -> None:
+    def __init__(self, source: Path, preload: Iterable[Path] = (), name: str = MODULE) -> None:
         sys.dont_write_bytecode = True
         for path in preload:
             execute_file(path, path.stem)
-        module = execute_file(source, MODULE)
+        module = execute_file(source, name)
         self.attention: Callable[..., Any] = module.attention
         self.reference: Callable[..., Any] = module.reference
         self.compiled: Callable[..., Any] | None = getattr(module, "compiled", None)

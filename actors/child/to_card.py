@@ -11,6 +11,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention.flex_attention import BlockMask
 
+from actors.virtual import shadows
+
 from .program_module import MODULE
 
 
@@ -62,10 +64,19 @@ class ToCard:
                 count = -(-storage.nbytes() // tensor.element_size())
                 self._memory[key] = torch.empty(count, dtype=tensor.dtype, device="cuda")
                 self._kept.append(storage)
+                self._follow(self._memory[key], storage)
             view = self._memory[key].as_strided(
                 tensor.size(), tensor.stride(), tensor.storage_offset()
             )
         return view.detach().requires_grad_(tensor.requires_grad)
+
+    def _follow(self, memory: torch.Tensor, storage: torch.UntypedStorage) -> None:
+        """Gives fake memory the numbers in `storage`, where the mode keeps numbers."""
+        if isinstance(self._mode, shadows.ShadowMode):
+            with shadows.unfaked():
+                real = torch.empty(0, dtype=memory.dtype)
+                real.set_(storage, 0, (memory.numel(),))
+            shadows.attach(memory, real)
 
     def _function(self, function: types.FunctionType) -> types.FunctionType:
         if function.__closure__ is None:

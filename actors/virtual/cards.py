@@ -84,4 +84,12 @@ CARDS = {
         total_memory=32 * GIB, L2_cache_size=96 * MIB,
     ),
 }  # fmt: skip
-"""Virtual targets by name."""
+"""Virtual targets by name: programs are compiled for the card."""
+
+INTERPRETED = {"interpreted-sm90": CARDS["virtual-sm90"]}
+"""Those whose kernels are run besides, by Triton's interpreter on the CPU."""
+
+
+def card_of(target: str) -> Card | None:
+    """The card that a target stands for; None for one that is there."""
+    return CARDS.get(target) or INTERPRETED.get(target)

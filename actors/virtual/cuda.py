@@ -37,8 +37,9 @@ KERNELS: list[Kernel] = []
 """The kernels of this process, in the order in which they would have been loaded."""
 
 
-def install(card: Card) -> None:
-    """Makes this process compile for `card`. Imports torch, Inductor and triton."""
+def install(card: Card, *, interpreted: bool = False) -> None:
+    """Makes this process compile for `card`, and with `interpreted` run the kernels on the CPU.
+    Imports torch, Inductor and triton."""
     import torch
     import triton
 
@@ -51,10 +52,15 @@ def install(card: Card) -> None:
     for name, answer in answers.items():
         setattr(torch.cuda, name, answer)
     torch._C._cuda_getCurrentRawStream = _device()
+    torch.cuda.amp.common.amp_definitely_not_available = lambda: False  # or autocast turns off
     _register_interface(card, answers)
-    _compile_only()
+    _compile_copies(interpreted)
     _constants_on_cpu()
     _choose_unmeasured()
+    if interpreted:
+        from . import interpret
+
+        interpret.install()
 
 
 def _device() -> Callable[..., int]:
@@ -176,9 +182,9 @@ def attributes(cubin: bytes) -> dict[int, int]:
     return found
 
 
-def _compile_only() -> None:
+def _compile_copies(interpreted: bool) -> None:
     """Has Inductor compile a copy of each graph and give back the graph itself, which runs on fake
-    tensors: what was compiled has nothing to run on."""
+    tensors: what was compiled has nothing to run on but, where it is interpreted, shadows."""
     import torch._inductor.compile_fx as inductor
     from torch._functorch.aot_autograd import make_boxed_func
     from torch._subclasses.fake_tensor import unset_fake_temporarily
@@ -188,7 +194,11 @@ def _compile_only() -> None:
     def compile_inner(graph: Any, inputs: Any, **options: Any) -> Any:
         with unset_fake_temporarily():  # constants of the graph are real
             copied = copy.deepcopy(graph)
-        inner(copied, inputs, **options)
+        compiled = inner(copied, inputs, **options)
+        if interpreted:
+            from .interpret import runner
+
+            return runner(compiled)
         return make_boxed_func(graph.forward)
 
     def compile_fx(model: Any, inputs: Any, inner_compile: Any = None, **options: Any) -> Any:

@@ -13,7 +13,7 @@ from generators.strategies.draws import Draw, one_in, weighted
 from generators.strategies.inputs import BSHD, layouts
 from generators.strategies.kernels import SCALES
 from generators.strategies.running import Running
-from generators.strategies.shapes import Shapes, affordable
+from generators.strategies.shapes import Shapes
 
 LONGEST = 300
 """Lq and Lkv at most: on a CPU the kernels are interpreted."""
@@ -80,7 +80,7 @@ class FlashAttnPrograms:
         )
 
     def _shape(self, draw: Draw, function: str) -> Shape:
-        shape = replace(affordable(self.shapes.draw(draw)), v_head_dim=None)
+        shape = replace(self.shapes.draw(draw), v_head_dim=None)
         q_len, kv_len = min(shape.q_len, LONGEST), min(shape.kv_len, LONGEST)
         if function == "qkvpacked":
             shape = replace(shape, kv_heads=shape.q_heads)

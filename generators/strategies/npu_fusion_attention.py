@@ -18,7 +18,7 @@ from generators.strategies.inputs import BSHD, Inputs, layouts
 from generators.strategies.kernels import SCALES
 from generators.strategies.masks import Masks
 from generators.strategies.running import Running
-from generators.strategies.shapes import Shapes, affordable
+from generators.strategies.shapes import Shapes
 
 ALL_TOKENS = 2147483647
 
@@ -81,7 +81,7 @@ class NpuFusionAttentionPrograms:
         )
 
     def _shape(self, draw: Draw) -> Shape:
-        shape = replace(affordable(self.shapes.draw(draw)), v_head_dim=None)
+        shape = replace(self.shapes.draw(draw), v_head_dim=None)
         return replace(shape, q_len=max(shape.q_len, 1), kv_len=max(shape.kv_len, 1))
 
     def _mask_shape(self, draw: Draw, mask: Mask | None) -> Any:

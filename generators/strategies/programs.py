@@ -22,7 +22,7 @@ from generators.strategies.masks import Masks
 from generators.strategies.npu_fusion_attention import NpuFusionAttentionPrograms
 from generators.strategies.running import Running
 from generators.strategies.scores import Scores
-from generators.strategies.shapes import Shapes, affordable
+from generators.strategies.shapes import Shapes
 from generators.swarm import EVERYTHING, PROFILES, Swarm, UserFunction
 from generators.validity import no_gradient, problems
 
@@ -175,7 +175,7 @@ class Programs:
         shape = replace(shape, kv_heads=shape.q_heads, v_head_dim=None)
         if not function.cross:
             shape = replace(shape, q_len=shape.kv_len)
-        shape = affordable(shape)
+        shape = self.shapes.affordable(shape)
         training = None
         if function.training and draw(self.running.trains):
             training = self.running.training(draw, False)

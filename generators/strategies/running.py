@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from generators.program import Call, Compile, Mesh, Placement, Shape, Surround, Training
 from generators.strategies.draws import Draw, one_in, weighted
-from generators.strategies.shapes import Shapes, affordable
+from generators.strategies.shapes import Shapes
 from generators.swarm import Swarm
 
 MODES = (
@@ -124,7 +124,7 @@ class Running:
         q_len, kv_len = self.shapes.lengths(draw)
         batch = draw(self.shapes.batch) if draw(self.flag) else shape.batch
         wanted = replace(shape, batch=batch, q_len=kv_len if square else q_len, kv_len=kv_len)
-        fits = affordable(wanted)
+        fits = self.shapes.affordable(wanted)
         same = fits.q_heads == shape.q_heads and fits.head_dim == shape.head_dim
         return Call(
             batch=fits.batch if same else 1,

@@ -11,10 +11,6 @@ from generators.program import Shape
 from generators.strategies.draws import Draw, weighted
 from generators.swarm import EVERYTHING, Swarm
 
-MAX_COST = 40_000_000
-"""Multiply-adds of one attention call: B * Hq * Lq * Lkv * (D + Dv). About a second, all runs
-together, on one core."""
-
 ROUND = (16, 32, 64, 128, 256)
 BOUNDARIES = (
     1, 2, 3, 7, 8, 9, 15, 17, 24, 31, 33, 48, 63, 65, 96, 100, 120, 127, 129, 130, 136, 144, 160,
@@ -42,6 +38,7 @@ class Shapes:
 
     def __init__(self, swarm: Swarm) -> None:
         has = swarm.has
+        self.max_cost = swarm.max_cost
         self.batch = weighted(*BATCHES)
         self.heads = weighted(*HEADS, *(GROUPS if has("shape.gqa") else ()))
         self.head_dim = weighted(*HEAD_DIMS, *(ODD_HEAD_DIMS if has("shape.odd_head_dim") else ()))
@@ -72,7 +69,11 @@ class Shapes:
             head_dim=draw(self.head_dim),
             v_head_dim=draw(self.v_head_dim),
         )
-        return affordable(shape)
+        return self.affordable(shape)
+
+    def affordable(self, shape: Shape) -> Shape:
+        """`shape`, made smaller until it costs at most what the swarm's may."""
+        return affordable(shape, self.max_cost)
 
     def lengths(self, draw: Draw) -> tuple[int, int]:
         """Lq and Lkv: alike, unlike, one query, or nearly alike."""
@@ -98,10 +99,10 @@ def cost(shape: Shape) -> int:
     return shape.batch * shape.q_heads * shape.q_len * shape.kv_len * dims
 
 
-def affordable(shape: Shape) -> Shape:
-    """`shape`, made smaller until it costs at most `MAX_COST`: batch, then heads (their ratio
-    kept), then head_dim to 16, then that ratio; only then q_len."""
-    while cost(shape) > MAX_COST:
+def affordable(shape: Shape, most: int) -> Shape:
+    """`shape`, made smaller until it costs at most `most`: batch, then heads (their ratio kept),
+    then head_dim to 16, then that ratio; only then q_len."""
+    while cost(shape) > most:
         if shape.batch > 1:
             shape = replace(shape, batch=shape.batch // 2)
         elif shape.kv_heads > 1:
@@ -127,5 +128,6 @@ def _shapes(draw: DrawFn, parts: Shapes) -> Shape:
 
 
 def shapes(swarm: Swarm = EVERYTHING) -> SearchStrategy[Shape]:
-    """Shapes of attention, boundaries of lengths overweighted, each within `MAX_COST`."""
+    """Shapes of attention, boundaries of lengths overweighted, each within the cost that
+    the swarm allows."""
     return _shapes(Shapes(swarm))

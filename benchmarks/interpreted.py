@@ -1,0 +1,88 @@
+"""Random programs whose generated GPU kernels are interpreted: do their numbers agree?
+
+    PYTHONPATH=. python benchmarks/interpreted.py --toolchain PYTHON [--kernel flex] [--count 500]
+
+Prints how many passed, were refused and failed, each failure's key with a program that has it
+(written to `--dir`), and programs per CPU-minute of those that were run, forward alone and with
+backward. One worker, one CPU.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from actors.scratch import Scratch
+from actors.target import TARGETS
+from actors.worker import Executor, WorkerConfig
+from corpus.signature import signature
+from generators.codec import dump_program, program_id
+from generators.outcome import Outcome
+from generators.program import Program
+from generators.shards import shard_programs
+
+SHARD = 10
+TARGET = "interpreted-sm90"
+
+
+def drawn(kernel: str, seed: int) -> Iterator[Program]:
+    """Programs of the kernel's profile, as a campaign with that seed draws them."""
+    index = 0
+    profiles = {f"inductor-{kernel}": 1.0}
+    while True:
+        yield from shard_programs(seed, index, SHARD, profiles, (), TARGETS[TARGET].max_cost)
+        index += 1
+
+
+def main(
+    toolchain: Annotated[Path, typer.Option(help="A Python with torch and triton.")],
+    kernel: Annotated[str, typer.Option(help="flex or handwritten.")] = "flex",
+    count: Annotated[int, typer.Option(help="Programs.")] = 500,
+    seed: Annotated[int, typer.Option(help="Of the programs.")] = 1,
+    directory: Annotated[Path, typer.Option("--dir")] = Path("campaigns/interpreted"),
+) -> None:
+    console = Console(width=120, highlight=False)
+    directory.mkdir(parents=True, exist_ok=True)
+    statuses: Counter[str] = Counter()
+    failures: dict[str, tuple[str, list[str]]] = {}
+    spent: dict[bool, list[float]] = {False: [], True: []}
+    with Scratch.create() as scratch:
+        config = WorkerConfig(
+            scratch=str(scratch.root), toolchain=str(toolchain.absolute()), targets=(TARGET,)
+        )
+        with Executor(config) as executor:
+            for program in islice(drawn(kernel, seed), count):
+                (outcome,) = executor.run_programs([program])
+                statuses[said(outcome)] += 1
+                if outcome.status == "passed":
+                    spent[program.training is not None].append(outcome.cost.cpu_s)
+                if outcome.failure is not None:
+                    named = signature(outcome.failure, program)
+                    name = program_id(program)
+                    (directory / f"{name}.yaml").write_text(dump_program(program))
+                    failures.setdefault(named.strong, (named.title, []))[1].append(name)
+                    console.print(f"{name}  {named.strong}  {named.title}")
+    for status, number in sorted(statuses.items()):
+        console.print(f"{number:5}  {status}")
+    for key, (title, names) in sorted(failures.items()):
+        console.print(f"{len(names):5}  {key}  {title}: {' '.join(names[:4])}")
+    for trains, seconds in spent.items():
+        if seconds:
+            rate = 60 * len(seconds) / sum(seconds)
+            what = "with backward" if trains else "forward alone"
+            console.print(f"{what}: {len(seconds)} passed, {rate:.1f} per CPU-minute")
+
+
+def said(outcome: Outcome) -> str:
+    """Its status, with the reason of a refusal."""
+    return f"rejected: {outcome.rejection}" if outcome.rejection else outcome.status
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -56,7 +56,7 @@ def install(card: Card, *, interpreted: bool = False) -> None:
     _register_interface(card, answers)
     _compile_copies(interpreted)
     _constants_on_cpu()
-    _choose_unmeasured()
+    _choose_unmeasured(loads=(lambda choice: True) if interpreted else _loads)
     if interpreted:
         from . import interpret
 
@@ -185,21 +185,33 @@ def attributes(cubin: bytes) -> dict[int, int]:
 def _compile_copies(interpreted: bool) -> None:
     """Has Inductor compile a copy of each graph and give back the graph itself, which runs on fake
     tensors: what was compiled has nothing to run on but, where it is interpreted, shadows."""
+    import torch
     import torch._inductor.compile_fx as inductor
     from torch._functorch.aot_autograd import make_boxed_func
+    from torch._inductor.utils import BoxedBool
     from torch._subclasses.fake_tensor import unset_fake_temporarily
 
     whole, inner = inductor.compile_fx, inductor.compile_fx_inner
 
     def compile_inner(graph: Any, inputs: Any, **options: Any) -> Any:
+        if not any(is_on_card(node.meta.get("val")) for node in graph.graph.nodes):
+            return make_boxed_func(
+                graph.forward
+            )  # a BlockMask of the inputs, say: not for the card
         with unset_fake_temporarily():  # constants of the graph are real
             copied = copy.deepcopy(graph)
+        if interpreted:
+            options["cudagraphs"] = BoxedBool(False)  # nothing is captured on a CPU
         compiled = inner(copied, inputs, **options)
         if interpreted:
             from .interpret import runner
 
             return runner(compiled)
         return make_boxed_func(graph.forward)
+
+    def is_on_card(value: Any) -> bool:
+        each = value if isinstance(value, tuple | list) else (value,)
+        return any(isinstance(one, torch.Tensor) and one.device.type == "cuda" for one in each)
 
     def compile_fx(model: Any, inputs: Any, inner_compile: Any = None, **options: Any) -> Any:
         return whole(model, inputs, inner_compile=inner_compile or compile_inner, **options)
@@ -243,16 +255,18 @@ def _constants_on_cpu() -> None:
     proxy_tensor.unset_fake_temporarily = really_on_cpu
 
 
-def _choose_unmeasured() -> None:
-    """Where Inductor would measure what is fastest, it takes the first that compiles and would
-    load: every candidate is compiled all the same."""
+def _choose_unmeasured(loads: Callable[[Any], bool]) -> None:
+    """Where Inductor would measure what is fastest, it takes the first candidate that `loads`."""
     import torch
     from torch._inductor.select_algorithm import AlgorithmSelectorCache
 
     torch._inductor.config.shape_padding = False  # decided by measuring, with nothing to compile
 
     def times(choices: Sequence[Any], **_: object) -> dict[Any, float]:
-        return {choice: _loads(choice) * float(place) for place, choice in enumerate(choices, 1)}
+        return {
+            choice: float(place) if loads(choice) else float("inf")
+            for place, choice in enumerate(choices, 1)
+        }
 
     def make_benchmark_fn(*_: object, **__: object) -> Callable[..., dict[Any, float]]:
         return times
@@ -260,15 +274,15 @@ def _choose_unmeasured() -> None:
     AlgorithmSelectorCache.make_benchmark_fn = staticmethod(make_benchmark_fn)
 
 
-def _loads(choice: Any) -> float:
-    """1 for a candidate that compiles and would load, infinity for one that does not."""
+def _loads(choice: Any) -> bool:
+    """Whether a candidate compiles and would be loaded by the card."""
     precompile = getattr(choice, "precompile", None)  # what is a library's needs none
     try:
         if precompile is not None:
             precompile()
     except Exception:  # as Inductor does it: such a candidate is left out
-        return float("inf")
-    return 1.0
+        return False
+    return True
 
 
 def _within(owner: type, name: str, context: Callable[[], Any]) -> None:

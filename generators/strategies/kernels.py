@@ -105,7 +105,7 @@ class Kernels:
         made: Any = ((3, "inside"), (1, "cached")) if has("flex.inside") else ()
         self.made = weighted((16, "outside"), *made)
         if self.traced:
-            self.made = weighted((3, "outside"), (3, "inside"), (2, "cached"))
+            self.made = weighted((2, "outside"), (2, "inside"), (3, "cached"))
         self.compiled = one_in(20) if has("flex.compiled_mask") else st.just(False)
         self.kernel_options = (
             weighted((60, {}), *((1, options) for options in KERNEL_OPTIONS))

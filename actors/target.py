@@ -22,6 +22,10 @@ INTERPRETED_KERNELS = ("flex", "handwritten")
 INTERPRETED_COST = 3_000_000
 """Multiply-adds of one attention call that is interpreted, which takes seconds."""
 
+PROMISES = {"ROWS_GUARANTEED_SAFE", "BLOCKS_ARE_CONTIGUOUS"}
+"""Options of flex_attention's kernels by which a program vouches for its mask: where that does not
+hold, the numbers are the program's own fault."""
+
 INTERPRETED_PATIENCE = 6.0
 
 
@@ -64,6 +68,9 @@ class Target:
             return f"kernel.kind: {self.name} takes one of {known}, got {program.kernel.kind}"
         if program.mesh is not None:
             return f"mesh: expected none, as {self.name} is one card"
+        promises = sorted(PROMISES & getattr(program.kernel, "kernel_options", {}).keys())
+        if self.interpreted and promises:
+            return f"kernel.kernel_options.{promises[0]}: a promise that its mask need not keep"
         if self.interpreted and (program.compile is None or program.compile.backend != "inductor"):
             return f"compile.backend: {self.name} runs what inductor generates, nothing else"
         return None

@@ -28,10 +28,13 @@ from fuzz.cli_pool import outcomes, pool
 from fuzz.config import CampaignConfig, load_config
 from fuzz.errors import EXIT_CHANGED, EXIT_OK, UserError
 from fuzz.live import Snapshot
+from fuzz.tasks import RunTask
+from generators.codec import program_id
+from generators.program import Program
 from generators.render import repro
 
 FAULTS = Path(__file__).resolve().parent.parent / "benchmarks" / "planted"
-CONFIG = FAULTS / "campaign.yaml"
+CONFIG = "campaign.yaml"
 CASES = Path(__file__).resolve().parent.parent / "corpus" / "cases"
 
 bench = typer.Typer(help="Measure attnfuzz itself.", no_args_is_help=True)
@@ -96,7 +99,10 @@ def planted(
     directory: Annotated[
         Path, typer.Option("--dir", help="Where each fault's campaign is kept.")
     ] = Path("campaigns/planted"),
-    config: Annotated[Path, typer.Option(help="The campaign's configuration.")] = CONFIG,
+    folder: Annotated[
+        Path,
+        typer.Option(help="Where faults lie, and campaign.yaml, the campaign's configuration."),
+    ] = FAULTS,
     cpu_minutes: Annotated[float, typer.Option(help="CPU-minutes of workers per fault.")] = 5.0,
     workers: Annotated[int, typer.Option(help="Workers, one CPU each.")] = 2,
     seed: Annotated[int, typer.Option(help="The campaigns' seed.")] = 11,
@@ -107,10 +113,13 @@ def planted(
 ) -> None:
     """Run a campaign against each planted fault and say what it found.
 
+    `attnfuzz bench planted sdpa_leak graph_break_gqa`
+    `attnfuzz bench planted --folder benchmarks/planted_gpu --cpu-minutes 10`
+
     Exit codes: 0 when every fault was found, with no false bucket; 1 otherwise; 2 on bad input.
     """
-    files = _files(faults)
-    base = load_config(config, minutes=cpu_minutes / workers, workers=workers, seed=seed)
+    files = _files(folder, faults)
+    base = load_config(folder / CONFIG, minutes=cpu_minutes / workers, workers=workers, seed=seed)
     verdicts: list[Verdict] = []
     for file in files:
         torchs_own = {bucket for verdict in verdicts for bucket in verdict.torch}
@@ -126,11 +135,13 @@ def planted(
     raise typer.Exit(EXIT_OK if good else EXIT_CHANGED)
 
 
-def _files(names: Sequence[str] | None) -> list[Path]:
-    there = {file.stem: file for file in sorted(FAULTS.glob("*.py"))}
+def _files(folder: Path, names: Sequence[str] | None) -> list[Path]:
+    there = {file.stem: file for file in sorted(folder.glob("*.py"))}
+    if not there:
+        raise UserError(f"{folder}: expected a folder with faults, found no Python file")
     for name in names or ():
         if name not in there:
-            raise UserError(f"{name}: expected a fault in {FAULTS}, such as {min(there)}")
+            raise UserError(f"{name}: expected a fault in {folder}, such as {min(there)}")
     return [there[name] for name in names or there]
 
 
@@ -183,8 +194,13 @@ def _keys_without_fault(
     """The strong keys with which each minimized program fails in unbroken torch, of `runs` runs:
     what torch corrupts by itself does not show every time."""
     programs = [row.best for row in rows if row.best is not None]
-    with pool(base.python, []) as opened:
-        told = outcomes(opened, programs * runs)
+    targets = {program_id(row.best): row.target for row in rows if row.best is not None}
+
+    def on_its_target(program: Program) -> RunTask:
+        return RunTask((program,), target=targets[program_id(program)])
+
+    with pool(base.python, [], target=rows[0].target) as opened:
+        told = outcomes(opened, programs * runs, on_its_target)
     keys: list[set[str]] = [set() for _ in programs]
     for place, outcome in enumerate(told):
         program = programs[place % len(programs)]

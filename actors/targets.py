@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from actors.virtual.cards import CARDS, Card
+from actors.virtual.cards import CARDS, INTERPRETED, Card
 
 PROBE_S = 120.0
 _PROBE = """
@@ -51,7 +51,8 @@ def targets(toolchain: str = sys.executable) -> list[TargetStatus]:
             ("cpu", _cpu(said)),
             ("cuda", _cuda(said)),
             ("npu", _npu(said)),
-            *((name, _virtual(said, card)) for name, card in CARDS.items()),
+            *((name, _virtual(said, card, "runs no kernel")) for name, card in CARDS.items()),
+            *((n, _virtual(said, card, "interprets them")) for n, card in INTERPRETED.items()),
         )
     ]
 
@@ -98,8 +99,9 @@ def _npu(said: dict[str, Any]) -> tuple[bool, str]:
     return False, "torch_npu is there, but programs run on the CPU only so far"
 
 
-def _virtual(said: dict[str, Any], card: Card) -> tuple[bool, str]:
-    """Compiles for a card that need not be there; the shim takes the place of torch's CUDA."""
+def _virtual(said: dict[str, Any], card: Card, then: str) -> tuple[bool, str]:
+    """Compiles kernels for a card that need not be there, and `then`; the shim takes the place of
+    torch's CUDA."""
     if "error" in said:
         return False, f"torch cannot be imported: {said['error']}"
     if said["cuda_build"]:
@@ -109,4 +111,4 @@ def _virtual(said: dict[str, Any], card: Card) -> tuple[bool, str]:
     compiler = os.environ.get("CXX", "g++")
     if shutil.which(compiler) is None:
         return False, f"there is no C++ compiler {compiler}, which builds the virtual device"
-    return True, f"virtual: compiles for {card.name} and runs no kernel; torch {said['torch']}"
+    return True, f"virtual: compiles for {card.name} and {then}; torch {said['torch']}"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from actors.targets import TargetStatus, targets
-from actors.virtual.cards import CARDS
+from actors.virtual.cards import CARDS, INTERPRETED
 
 
 def reasons(toolchain: str) -> dict[str, TargetStatus]:
@@ -28,7 +28,8 @@ def test_an_interpreter_without_torch_runs_nothing(tmp_path: Path) -> None:
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E "$@"\n')
     bare.chmod(0o755)
     found = reasons(str(bare))
-    assert [status.can_run for status in found.values()] == [False] * (3 + len(CARDS))
+    count = 3 + len(CARDS) + len(INTERPRETED)
+    assert [status.can_run for status in found.values()] == [False] * count
     assert "No module named 'torch'" in found["cpu"].reason
 
 

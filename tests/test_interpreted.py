@@ -1,0 +1,155 @@
+"""Kernels for a card, interpreted: right ones pass, and wrong ones are caught by their numbers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from actors.scratch import Scratch
+from actors.target import TARGETS
+from actors.worker import Executor, WorkerConfig
+from generators.kernels.specs import BlockMaskSpec, Flex, Handwritten
+from generators.masks import Causal
+from generators.outcome import FailureKind, Layer, Outcome
+from generators.program import Compile, Input, Program, Shape, Training
+from generators.scores import Score, Softcap
+
+ROOT = Path(__file__).resolve().parent.parent
+TOOLCHAIN = ROOT / ".venv-flash" / "bin" / "python"
+FAULTS = ROOT / "benchmarks" / "planted_gpu"
+TARGET = "interpreted-sm90"
+RAGGED = Program(
+    kernel=Flex(block_mask=BlockMaskSpec(), enable_gqa=True),
+    mask=Causal(),
+    shape=Shape(batch=1, q_heads=4, kv_heads=2, q_len=130, kv_len=130, head_dim=16),
+    compile=Compile(),
+    training=Training(),
+)
+BY_HAND = Program(
+    kernel=Handwritten(),
+    mask=Causal(),
+    shape=Shape(batch=1, q_heads=2, kv_heads=2, q_len=33, kv_len=33, head_dim=16),
+    compile=Compile(),
+    training=Training(),
+)
+FORWARD = replace(RAGGED, training=None)
+
+needs_triton = pytest.mark.skipif(
+    not os.access(TOOLCHAIN, os.X_OK), reason="no .venv-flash: make flash-attn makes it"
+)
+Run = Callable[..., Outcome]
+
+
+@pytest.fixture(scope="module")
+def interpreted() -> Iterator[Run]:
+    """Runs a program, with the name of a planted fault or without one."""
+    open_ones: dict[str | None, Executor] = {}
+    with Scratch.create() as scratch:
+
+        def run(program: Program, fault: str | None = None) -> Outcome:
+            if fault not in open_ones:
+                preload = (str(FAULTS / f"{fault}.py"),) if fault else ()
+                open_ones[fault] = Executor(
+                    WorkerConfig(
+                        scratch=str(scratch.root),
+                        toolchain=str(TOOLCHAIN),
+                        targets=(TARGET,),
+                        preload=preload,
+                    )
+                )
+            (outcome,) = open_ones[fault].run_programs([program])
+            return outcome
+
+        yield run
+        for executor in open_ones.values():
+            executor.close()
+
+
+@pytest.mark.parametrize(
+    ("program", "says"),
+    [
+        (replace(RAGGED, compile=None), "compile.backend"),
+        (replace(RAGGED, compile=Compile(backend="aot_eager")), "compile.backend"),
+        (
+            replace(RAGGED, kernel=Flex(kernel_options={"ROWS_GUARANTEED_SAFE": True}), mask=None),
+            "kernel.kernel_options.ROWS_GUARANTEED_SAFE",
+        ),
+    ],
+)
+def test_what_says_nothing_of_a_card_is_not_interpreted(program: Program, says: str) -> None:
+    unfit = TARGETS[TARGET].unfit(program)
+    assert unfit is not None and unfit.startswith(says)
+    assert TARGETS["cpu"].unfit(program) is None
+
+
+@pytest.mark.slow
+@needs_triton
+@pytest.mark.parametrize(
+    ("program", "kinds"),
+    [
+        (RAGGED, {"interpreted.template", "interpreted.persistent reduction"}),
+        (replace(RAGGED, compile=Compile(dynamic=True)), {"interpreted.template"}),
+        (replace(FORWARD, q=Input(dtype="bfloat16"), k=Input(dtype="bfloat16"),
+                 v=Input(dtype="bfloat16")), {"interpreted.template"}),
+        (replace(FORWARD, autocast="float16"), {"interpreted.template"}),
+        (BY_HAND, {"interpreted.persistent reduction"}),
+    ],
+    ids=["forward and backward", "dynamic", "bfloat16", "autocast", "by hand"],
+)  # fmt: skip
+def test_what_inductor_generates_is_run_and_right(
+    interpreted: Run, program: Program, kinds: set[str]
+) -> None:
+    outcome = interpreted(program)
+    assert outcome.status == "passed", outcome
+    assert kinds <= set(outcome.features)
+    assert "numbers" not in outcome.skipped
+
+
+@pytest.mark.slow
+@needs_triton
+@pytest.mark.parametrize(
+    ("fault", "program", "kind", "output"),
+    [
+        ("flex_ragged_keys", FORWARD, FailureKind.WRONG_RESULT, "out"),
+        ("flex_gqa_head", FORWARD, FailureKind.WRONG_RESULT, "out"),
+        ("flex_dq_first_tile", RAGGED, FailureKind.NONFINITE, "dq"),
+    ],
+)
+def test_a_fault_of_a_kernel_shows_in_the_numbers(
+    interpreted: Run, fault: str, program: Program, kind: FailureKind, output: str
+) -> None:
+    failure = interpreted(program, fault).failure
+    assert failure is not None
+    assert (failure.kind, failure.layer) == (kind, Layer.INDUCTOR)
+    assert failure.diffs[0].output == output
+
+
+@pytest.mark.slow
+@needs_triton
+def test_a_store_outside_every_buffer_is_caught(interpreted: Run) -> None:
+    merged = replace(
+        BY_HAND, kernel=Handwritten(out_layout="merged"), training=None, mask=None,
+        shape=Shape(q_len=143, kv_len=143), autocast="bfloat16",
+    )  # fmt: skip
+    outcome = interpreted(merged)
+    assert outcome.status == "passed" and "interpreted.pointwise" in outcome.features
+    failure = interpreted(merged, "pointwise_one_beyond").failure
+    assert failure is not None and failure.raised is not None
+    assert failure.raised.message.startswith(("load from 1 of", "store to 1 of"))
+
+
+@pytest.mark.slow
+@needs_triton
+def test_scores_are_prescaled_whatever_is_done_with_them(interpreted: Run) -> None:
+    """torch's own: see PRESCALE_QK in docs/FINDINGS.md."""
+    capped = replace(
+        FORWARD, score_mod=Softcap(inner=Score(), cap=1.0), kernel=Flex(enable_gqa=True), mask=None
+    )
+    assert interpreted(capped).status == "passed"
+    prescaled = Flex(enable_gqa=True, kernel_options={"PRESCALE_QK": True})
+    failure = interpreted(replace(capped, kernel=prescaled)).failure
+    assert failure is not None and failure.kind is FailureKind.WRONG_RESULT

@@ -74,7 +74,7 @@ class Executor:
 
     def run_shard(self, shard: Shard) -> ShardReport:
         """Draws the programs of `shard`, runs each, and reports what is new."""
-        began, harness = time.monotonic(), self._harness_cpu_s()
+        began, harness = time.monotonic(), self.harness_cpu_s()
         self._sandbox(shard.target)  # what it takes to start is no program's cost
         tally = Tally(shard)
         drawn = shard_programs(
@@ -87,7 +87,7 @@ class Executor:
         )
         for program in drawn:
             tally.add(program, self._run(program, shard.target, self._config.deadlines, True))
-        return tally.report(time.monotonic() - began, self._harness_cpu_s() - harness)
+        return tally.report(time.monotonic() - began, self.harness_cpu_s() - harness)
 
     def run_programs(
         self,
@@ -126,7 +126,8 @@ class Executor:
             return verdict.of_unrendered(traceback.format_exc())
         return self._sandbox(target).run(text, job, confirm_hang=confirm_hang)
 
-    def _harness_cpu_s(self) -> float:
+    def harness_cpu_s(self) -> float:
+        """CPU seconds that this process and its fork servers have used."""
         open_ones = self._sandboxes.values()
         return time.process_time() + sum(sandbox.harness_cpu_s() for sandbox in open_ones)
 

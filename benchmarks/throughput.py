@@ -1,9 +1,13 @@
 """Programs per CPU-minute, what of it is the harness, and whether a second worker helps.
 
     python benchmarks/throughput.py [--seed 1] [--inductor 40] [--eager 400] [--json]
+    python benchmarks/throughput.py --virtual 40 --toolchain .venv-flash/bin/python
 
 CPU seconds are those of the programs' processes (g++ included) and of the harness: drawing,
 rendering, watching and forking. Starting the fork server (importing torch once) is not counted.
+
+The second form is of programs of flex_attention on targets that are not there, forward alone; what
+was refused is left out.
 """
 
 from __future__ import annotations
@@ -12,17 +16,24 @@ import argparse
 import json
 import os
 import platform
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import count as count_from
+from itertools import islice
 
 from actors.scratch import Scratch
-from actors.worker import Shard, ShardReport, WorkerConfig
+from actors.target import TARGETS
+from actors.worker import Executor, Shard, ShardReport, WorkerConfig
 from fuzz.pool import InlinePool, Pool, run_all
 from fuzz.ray_pool import RayPool
 from fuzz.tasks import ShardTask
+from generators.program import Program
+from generators.shards import shard_programs
 
 SHARD = 10
+VIRTUAL = ("virtual-sm90", "virtual-sm86", "interpreted-sm90")
 
 
 @dataclass(frozen=True)
@@ -69,13 +80,59 @@ def measure(pool: Pool, work: Sequence[Shard]) -> Rate:
     )
 
 
+def measure_virtual(config: WorkerConfig, seed: int, count: int) -> list[Rate]:
+    """Programs of flex_attention without gradients on each of the worker's targets."""
+    rates = []
+    with Executor(config) as executor:
+        for target in config.targets:
+            before = executor.harness_cpu_s()
+            began = time.monotonic()
+            outcomes = [
+                executor.run_programs([program], target=target)[0]
+                for program in islice(forward(seed, target), count)
+            ]
+            ran = [outcome for outcome in outcomes if outcome.status != "rejected"]
+            rates.append(
+                Rate(
+                    profile=target,
+                    programs=len(ran),
+                    passed=sum(outcome.status == "passed" for outcome in ran),
+                    cpu_s=sum(outcome.cost.cpu_s for outcome in ran),
+                    harness_cpu_s=executor.harness_cpu_s() - before,
+                    wall_s=time.monotonic() - began,
+                )
+            )
+    return rates
+
+
+def forward(seed: int, target: str) -> Iterator[Program]:
+    """What a campaign draws of flex_attention for a target, without what has gradients."""
+    most = TARGETS[target].max_cost
+    for index in count_from(0):
+        for program in shard_programs(seed, index, SHARD, {"inductor-flex": 1.0}, (), most):
+            if program.training is None:
+                yield program
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--inductor", type=int, default=40, help="programs in Inductor mode")
     options.add_argument("--eager", type=int, default=400, help="programs in eager and aot_eager")
+    options.add_argument("--virtual", type=int, default=0, help="programs on each virtual target")
+    options.add_argument("--toolchain", default=sys.executable, help="a Python with triton")
     options.add_argument("--json", action="store_true")
     chosen = options.parse_args()
+    if chosen.virtual:
+        with Scratch.create() as scratch:
+            config = WorkerConfig(
+                scratch=str(scratch.root), targets=VIRTUAL,
+                toolchain=os.path.abspath(chosen.toolchain),
+            )  # fmt: skip
+            rates = measure_virtual(config, chosen.seed, chosen.virtual)
+        print(f"{os.cpu_count()} cores, {platform.platform()}")
+        tell(rates)
+        return
     compiled = shards(chosen.seed, "inductor-sdpa", chosen.inductor)
     eager = shards(chosen.seed, "eager", chosen.eager)
     with Scratch.create() as scratch:
@@ -99,13 +156,17 @@ def main() -> None:
         print(json.dumps({"rates": figures, "speedup": speedup, "environment": environment}))
         return
     print(f"{environment['torch']}, {os.cpu_count()} cores, {platform.platform()}")
+    tell(rates)
+    print(f"2 workers against 1: {walls[1]:.1f} s / {walls[2]:.1f} s = {speedup:.2f} times")
+
+
+def tell(rates: Sequence[Rate]) -> None:
     for rate in rates:
         print(
             f"{rate.profile:16} {rate.programs:5} programs ({rate.passed} passed): "
             f"{rate.per_cpu_minute:6.1f} per CPU-minute; harness {rate.harness_share:.1%} of the "
             f"{rate.cpu_s:.1f} CPU s that the programs used"
         )
-    print(f"2 workers against 1: {walls[1]:.1f} s / {walls[2]:.1f} s = {speedup:.2f} times")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from actors.virtual.cards import CARDS, INTERPRETED, Card
 from generators.program import Program
-from generators.swarm import MAX_COST, PROFILES, by_weight
+from generators.swarm import MAX_COST, PROFILES, Place, by_weight
 
 COMPILED_FOR_CARDS = ("sdpa", "flex", "handwritten", "function")
 """Kinds of kernel that Inductor compiles for a virtual card; the rest are libraries."""
@@ -45,9 +45,10 @@ class Target:
         return INTERPRETED_KERNELS if self.interpreted else COMPILED_FOR_CARDS
 
     @property
-    def max_cost(self) -> int:
-        """Multiply-adds that an attention call of the programs drawn for it may cost."""
-        return INTERPRETED_COST if self.interpreted else MAX_COST
+    def place(self) -> Place:
+        """What programs are drawn for it."""
+        cost = INTERPRETED_COST if self.interpreted else MAX_COST
+        return Place(max_cost=cost, gpu=self.device == "cuda")
 
     @property
     def patience(self) -> float:

@@ -83,7 +83,7 @@ class Executor:
             shard.size,
             dict(shard.profiles),
             shard.functions,
-            TARGETS[shard.target].max_cost,
+            TARGETS[shard.target].place,
         )
         for program in drawn:
             tally.add(program, self._run(program, shard.target, self._config.deadlines, True))

@@ -36,7 +36,7 @@ def drawn(kernel: str, seed: int) -> Iterator[Program]:
     index = 0
     profiles = {f"inductor-{kernel}": 1.0}
     while True:
-        yield from shard_programs(seed, index, SHARD, profiles, (), TARGETS[TARGET].max_cost)
+        yield from shard_programs(seed, index, SHARD, profiles, (), TARGETS[TARGET].place)
         index += 1
 
 

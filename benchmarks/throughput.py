@@ -107,9 +107,9 @@ def measure_virtual(config: WorkerConfig, seed: int, count: int) -> list[Rate]:
 
 def forward(seed: int, target: str) -> Iterator[Program]:
     """What a campaign draws of flex_attention for a target, without what has gradients."""
-    most = TARGETS[target].max_cost
+    place = TARGETS[target].place
     for index in count_from(0):
-        for program in shard_programs(seed, index, SHARD, {"inductor-flex": 1.0}, (), most):
+        for program in shard_programs(seed, index, SHARD, {"inductor-flex": 1.0}, (), place):
             if program.training is None:
                 yield program
 

@@ -14,7 +14,7 @@ from generators.program import Program
 from generators.provider import collect
 from generators.seeds import derive
 from generators.strategies import programs
-from generators.swarm import MAX_COST, Swarm, UserFunction, profile_for, swarm_for
+from generators.swarm import CPU, Place, Swarm, UserFunction, profile_for, swarm_for
 
 SHARD_SIZE = 50
 
@@ -42,13 +42,13 @@ def shard_programs(
     size: int,
     profiles: Mapping[str, float],
     functions: tuple[UserFunction, ...] = (),
-    max_cost: int = MAX_COST,
+    place: Place = CPU,
 ) -> list[Program]:
     """The `size` programs of one shard of a campaign: a pure function of the arguments, whichever
-    worker asks. `profiles` are relative weights by name; see `generators.swarm.PROFILES`. No
-    attention call has more than `max_cost` multiply-adds."""
+    worker asks. `profiles` are relative weights by name; see `generators.swarm.PROFILES`. The
+    programs are for `place`."""
     profile = profile_for(campaign_seed, shard_index, profiles)
-    swarm = swarm_for(campaign_seed, shard_index, profile, functions, max_cost)
+    swarm = swarm_for(campaign_seed, shard_index, profile, functions, place)
     return _shard(derive(campaign_seed, "shard", shard_index), size, swarm)
 
 

@@ -116,14 +116,26 @@ together, on one core."""
 
 
 @dataclass(frozen=True)
+class Place:
+    """What programs are drawn for: how many multiply-adds an attention call may cost, and whether
+    it is a GPU, where flex_attention trains, but takes no small head dimensions."""
+
+    max_cost: int = MAX_COST
+    gpu: bool = False
+
+
+CPU = Place()
+
+
+@dataclass(frozen=True)
 class Swarm:
     """The features that may appear, in the order of `FEATURES`, the name of a profile, the user's
-    functions, which the profile "function" needs, and how many multiply-adds a call may cost."""
+    functions, which the profile "function" needs, and the place where the programs are to run."""
 
     profile: str = "mixed"
     features: tuple[str, ...] = FEATURES
     functions: tuple[UserFunction, ...] = ()
-    max_cost: int = MAX_COST
+    place: Place = CPU
 
     def __post_init__(self) -> None:
         if self.profile not in PROFILES:
@@ -146,20 +158,20 @@ def swarm_for(
     index: int,
     profile: str = "mixed",
     functions: tuple[UserFunction, ...] = (),
-    max_cost: int = MAX_COST,
+    place: Place = CPU,
 ) -> Swarm:
     """The swarm of shard `index`, a pure function of its arguments: everything for one shard in
     eight, otherwise each feature with probability 1/2 (of the kernels, at least one that the
     profile has)."""
     random = Random(derive(seed, "swarm", index))
     if random.random() < 1 / 8:
-        return Swarm(profile, functions=functions, max_cost=max_cost)
+        return Swarm(profile, functions=functions, place=place)
     chosen = [name for name in FEATURES if random.random() < 1 / 2]
     wanted = [f"kernel.{kernel}" for kernel, _ in PROFILES[profile].kernels]
     if not any(name in chosen for name in wanted):
         chosen += wanted
     features = tuple(name for name in FEATURES if name in chosen)
-    return Swarm(profile, features, functions, max_cost)
+    return Swarm(profile, features, functions, place)
 
 
 def profile_for(seed: int, index: int, profiles: Mapping[str, float]) -> str:

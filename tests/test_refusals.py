@@ -99,6 +99,12 @@ NARROW = (
     "torch._inductor.exc.LoweringException: NotImplementedError: NYI: embedding dimension of the "
     "query, key, and value must be at least 16 but got E=160 and Ev=5"
 )
+ODD_BLOCKS = "ValueError: arange's range must be a power of 2"
+NO_TILES = (
+    "torch._inductor.exc.LoweringException: NoValidChoicesError: No choices to select. Provided "
+    "reason: No choices exist for backend. please consider adding ATEN"
+)
+NOTHING_TO_INDEX = "IndexError: index is out of bounds for dimension with size 0"
 FEW_ROWS = "AssertionError: Input shapes should have M >= 1, N >= 1 and K >= 16"
 
 BF16 = Input(dtype="bfloat16")
@@ -115,6 +121,19 @@ ASKED_AND_NOT = [
         TILES,
         Program(kernel=Flex(block_mask=BlockMaskSpec(block_size=(8, 128))), mask=Causal()),
         Program(kernel=Flex(block_mask=BLOCKS), mask=Causal()),
+    ),
+    *(
+        (
+            text,
+            Program(kernel=Flex(block_mask=BlockMaskSpec(block_size=(128, 96))), mask=Causal()),
+            Program(kernel=Flex(block_mask=BlockMaskSpec(block_size=(128, 32))), mask=Causal()),
+        )
+        for text in (ODD_BLOCKS, NO_TILES)
+    ),
+    (
+        NOTHING_TO_INDEX,
+        Program(kernel=Flex(), compile=Compile(), shape=Shape(q_len=0)),
+        Program(kernel=Flex(), compile=Compile()),
     ),
     (
         FEW_ROWS,

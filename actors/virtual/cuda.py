@@ -162,7 +162,7 @@ def _driver(card: Card) -> Any:
 
 def attributes(cubin: bytes) -> dict[int, int]:
     """What the section `.nv.info` of a cubin, an ELF file, says of its kernel: for each attribute
-    of a symbol its value. A record is a format, an attribute (a byte each) and 16 bits that are the
+    of a symbol its largest value. A record is a format, an attribute (a byte each) and 16 bits that are the
     value itself, or with format 4 the size of what follows: a symbol and a value."""
     (at,) = struct.unpack_from("<Q", cubin, 40)
     size, count, names = struct.unpack_from("<HHH", cubin, 58)
@@ -176,8 +176,9 @@ def attributes(cubin: bytes) -> dict[int, int]:
         place, end = section[4], section[4] + section[5]
         while place < end:
             form, attribute, value = struct.unpack_from("<BBH", cubin, place)
-            if form == 4 and value == 8:
-                found[attribute] = struct.unpack_from("<II", cubin, place + 4)[1]
+            if form == 4 and value == 8:  # of the kernel, and of each function that it calls
+                told = struct.unpack_from("<II", cubin, place + 4)[1]
+                found[attribute] = max(told, found.get(attribute, 0))
             place += 4 + (value if form == 4 else 0)
     return found
 
@@ -257,10 +258,10 @@ def _constants_on_cpu() -> None:
 
 def _choose_unmeasured(loads: Callable[[Any], bool]) -> None:
     """Where Inductor would measure what is fastest, it takes the first candidate that `loads`."""
-    import torch
+    from torch._inductor.fx_passes import pad_mm
     from torch._inductor.select_algorithm import AlgorithmSelectorCache
 
-    torch._inductor.config.shape_padding = False  # decided by measuring, with nothing to compile
+    pad_mm.should_pad = lambda *args, **kwargs: False  # decided by measuring alone
 
     def times(choices: Sequence[Any], **_: object) -> dict[Any, float]:
         return {

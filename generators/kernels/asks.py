@@ -127,6 +127,12 @@ def blocks_below_16(program: Program) -> bool:
     return blocks is not None and min(blocks) < 16
 
 
+def odd_blocks(program: Program) -> bool:
+    """The BlockMask's blocks are no powers of two."""
+    blocks = _blocks(program)
+    return blocks is not None and any(size & (size - 1) for size in blocks)
+
+
 def inductor_head_dim_below_16(program: Program) -> bool:
     shape = program.shape
     return inductor(program) and min(shape.head_dim, shape.v_head_dim or shape.head_dim) < 16

@@ -77,6 +77,12 @@ FLEX_ROWS: tuple[Refusal, ...] = (
         needs=asks.own_tiles_or_blocks,
     ),
     Refusal(
+        pattern=r"arange's range must be a power of 2|No choices exist for backend",
+        why="the kernel's tiles are powers of two, and must divide the BlockMask's blocks",
+        kernels=FLEX,
+        needs=asks.odd_blocks,
+    ),
+    Refusal(
         pattern=r"Input shapes should have M >= \d+, N >= \d+ and K >= 16",
         why="a GPU's tiles have at least 16 rows and columns, the BlockMask's blocks fewer",
         kernels=FLEX,
@@ -122,7 +128,8 @@ FLEX_ROWS: tuple[Refusal, ...] = (
     ),
     Refusal(
         pattern=r"IndexError: (max\(\): Expected reduction dim -?\d+ to have non-zero size"
-        r"|select\(\): index 0 out of range for tensor of size \[)",
+        r"|select\(\): index 0 out of range for tensor of size \["
+        r"|index is out of bounds for dimension with size 0)",
         why="flex_attention takes no empty sequences (its CUDA lowering says so in words)",
         kernels=FLEX,
         needs=asks.empty_sequences,

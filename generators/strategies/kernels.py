@@ -47,6 +47,7 @@ class Kernels:
     def __init__(self, swarm: Swarm) -> None:
         self.has = has = swarm.has
         self.traced = swarm.profile == "traced"
+        self.gpu = swarm.place.gpu
         self.scale = st.sampled_from(SCALES if has("any.scale") else (None,))
         self.gqa = one_in(8)
         self._sdpa_choices()
@@ -117,7 +118,7 @@ class Kernels:
         self.lse = one_in(5) if has("flex.lse") else st.just(False)
 
     def flex(self, draw: Draw, at: Setting) -> Flex:
-        lse = draw(self.lse) and (at.backend != "inductor" or at.refused)
+        lse = draw(self.lse) and (self.gpu or at.backend != "inductor" or at.refused)
         return Flex(
             scale=draw(self.scale),
             block_mask=None if at.mask is None else self._block_mask(draw, at, at.mask),

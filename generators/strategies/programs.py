@@ -41,6 +41,7 @@ class Programs:
     def __init__(self, swarm: Swarm) -> None:
         profile = PROFILES[swarm.profile]
         self.has = swarm.has
+        self.gpu = swarm.place.gpu
         enabled = [kernel for kernel, _ in profile.kernels if swarm.has(f"kernel.{kernel}")]
         kernels = [(weight, kernel) for kernel, weight in profile.kernels]
         self.kernel = weighted(*(allowed(kernels, enabled) or kernels))
@@ -84,6 +85,8 @@ class Programs:
             return self.npu_fusion_attention.draw(draw, backend)
         refusal = draw(self.refusal[kind]) if draw(self.refusals) else None
         shape = self.shapes.draw(draw)
+        if kind == "flex":
+            shape = self.shapes.for_flex(shape)
         training, transform = self._derivatives(draw, kind, backend, refusal)
         mask = self._mask(draw, kind, shape)
         score_mod: ScoreMod | None = None
@@ -112,7 +115,7 @@ class Programs:
         mesh = None
         if autocast is None and transform == "none" and _may_be_distributed(kernel, surround):
             plain_mask = refusal == "plain_mask"
-            if plain_mask or draw(self.running.has_mesh):
+            if plain_mask or (not self.gpu and draw(self.running.has_mesh)):
                 mesh = self.running.mesh(draw, backend, training is not None)
                 mesh = replace(mesh, plain_mask=plain_mask)
                 if isinstance(kernel, Sdpa):  # DTensor has no rule for a CPU's fused kernel
@@ -212,14 +215,16 @@ class Programs:
     def _derivatives(
         self, draw: Draw, kind: str, backend: str, refusal: str | None
     ) -> tuple[Training | None, Any]:
-        """Training or a transform, where torch has one for that kernel on a CPU."""
+        """Training or a transform, where torch has one for that kernel at the place."""
         if refusal == "forward_ad":
             return None, "jvp"
         running = self.running
         chance = running.transforms if backend == "none" else running.transforms_compiled
         if refusal == "transform" or (kind != "flex" and draw(chance)):
             return None, draw(self.transform[kind])
-        trains = refusal in ("training", "double") or (kind != "flex" and draw(self.running.trains))
+        trains = refusal in ("training", "double") or (
+            (kind != "flex" or self.gpu) and draw(self.running.trains)
+        )
         if not trains:
             return None, "none"
         can_double = kind == "handwritten" and backend in ("none", "eager")

@@ -38,7 +38,7 @@ class Shapes:
 
     def __init__(self, swarm: Swarm) -> None:
         has = swarm.has
-        self.max_cost = swarm.max_cost
+        self.place = swarm.place
         self.batch = weighted(*BATCHES)
         self.heads = weighted(*HEADS, *(GROUPS if has("shape.gqa") else ()))
         self.head_dim = weighted(*HEAD_DIMS, *(ODD_HEAD_DIMS if has("shape.odd_head_dim") else ()))
@@ -73,7 +73,22 @@ class Shapes:
 
     def affordable(self, shape: Shape) -> Shape:
         """`shape`, made smaller until it costs at most what the swarm's may."""
-        return affordable(shape, self.max_cost)
+        return affordable(shape, self.place.max_cost)
+
+    def for_flex(self, shape: Shape) -> Shape:
+        """`shape`, within what flex_attention takes at the place."""
+        if not self.place.gpu:
+            return shape
+        v_head_dim = None if shape.v_head_dim is None else max(shape.v_head_dim, 16)
+        return self.affordable(
+            replace(
+                shape,
+                q_len=max(shape.q_len, 1),
+                kv_len=max(shape.kv_len, 1),
+                head_dim=max(shape.head_dim, 16),
+                v_head_dim=v_head_dim,
+            )
+        )
 
     def lengths(self, draw: Draw) -> tuple[int, int]:
         """Lq and Lkv: alike, unlike, one query, or nearly alike."""

@@ -122,13 +122,15 @@ ASKED_AND_NOT = [
         Program(kernel=Flex(block_mask=BlockMaskSpec(block_size=(8, 128))), mask=Causal()),
         Program(kernel=Flex(block_mask=BLOCKS), mask=Causal()),
     ),
-    *(
-        (
-            text,
-            Program(kernel=Flex(block_mask=BlockMaskSpec(block_size=(128, 96))), mask=Causal()),
-            Program(kernel=Flex(block_mask=BlockMaskSpec(block_size=(128, 32))), mask=Causal()),
-        )
-        for text in (ODD_BLOCKS, NO_TILES)
+    (
+        ODD_BLOCKS,
+        Program(kernel=Flex(block_mask=BlockMaskSpec(block_size=(128, 96))), mask=Causal()),
+        Program(kernel=Flex(block_mask=BlockMaskSpec(block_size=(128, 32))), mask=Causal()),
+    ),
+    (
+        NO_TILES,
+        Program(kernel=Flex(block_mask=BlockMaskSpec(block_size=(1, 1))), mask=Causal()),
+        Program(kernel=Flex(block_mask=BLOCKS), mask=Causal()),
     ),
     (
         NOTHING_TO_INDEX,

@@ -162,8 +162,8 @@ def _driver(card: Card) -> Any:
 
 def attributes(cubin: bytes) -> dict[int, int]:
     """What the section `.nv.info` of a cubin, an ELF file, says of its kernel: for each attribute
-    of a symbol its largest value. A record is a format, an attribute (a byte each) and 16 bits that are the
-    value itself, or with format 4 the size of what follows: a symbol and a value."""
+    of a symbol its largest value. A record is a format, an attribute (a byte each) and 16 bits that
+    are the value itself, or with format 4 the size of what follows: a symbol and a value."""
     (at,) = struct.unpack_from("<Q", cubin, 40)
     size, count, names = struct.unpack_from("<HHH", cubin, 58)
     sections = [struct.unpack_from("<IIQQQQIIQQ", cubin, at + i * size) for i in range(count)]

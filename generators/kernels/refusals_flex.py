@@ -71,13 +71,14 @@ FLEX_ROWS: tuple[Refusal, ...] = (
         needs=asks.kernel_options,
     ),
     Refusal(
-        pattern=r"Q and KV block size must be divisible by BLOCK_M and BLOCK_N",
+        pattern=r"Q and KV block size must be divisible by BLOCK_M and BLOCK_N"
+        r"|NoValidChoicesError: No choices to select\. Provided reason: No choices exist",
         why="the kernel's tiles do not divide the BlockMask's blocks",
         kernels=FLEX,
         needs=asks.own_tiles_or_blocks,
     ),
     Refusal(
-        pattern=r"arange's range must be a power of 2|No choices exist for backend",
+        pattern=r"arange's range must be a power of 2",
         why="the kernel's tiles are powers of two, and must divide the BlockMask's blocks",
         kernels=FLEX,
         needs=asks.odd_blocks,

@@ -50,7 +50,7 @@ CONFIGS = {
     "nothing may be minimized": ("minimize: {max_candidates: 0}", ["minimize.max_candidates"]),
     "no weight": ("profiles: {eager: 0}", ["profiles", "above 0"]),
     "an unknown profile": ("profiles: {eagre: 1}", ["profiles.eagre", "eager"]),
-    "a target that cannot run": ("targets: [cuda]", ["targets[0]", "'cpu'"]),
+    "a target that cannot run": ("targets: [cuda]", ["targets.cuda", "one of cpu"]),
 }
 
 
@@ -153,6 +153,16 @@ def test_a_directory_below_a_file_is_refused(attnfuzz: Command, tmp_path: Path) 
     assert_refused(attnfuzz("launch", SMOKE, "--dir", file / "out"), file, "ot a directory")
     assert_refused(attnfuzz("launch", SMOKE, "--dir", file), file)
     assert file.read_text() == "mine"
+
+
+def test_a_target_that_the_toolchain_cannot_serve_is_refused(
+    attnfuzz: Command, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("targets: [virtual-sm90]\nprofiles: {inductor-flex: 1}\n")
+    result = attnfuzz("launch", config, "--dir", tmp_path / "out")
+    assert_refused(result, "targets.virtual-sm90", "triton is not installed")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_database_that_is_none_is_refused(attnfuzz: Command, tmp_path: Path) -> None:

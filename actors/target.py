@@ -87,12 +87,13 @@ class Target:
             if name != "ranks" and fit.issuperset(kernel for kernel, _ in PROFILES[name].kernels)
         }
 
-    def facts(self) -> dict[str, str]:
-        """What an outcome's environment says of the target."""
+    def environment(self, other: Mapping[str, str]) -> dict[str, str]:
+        """`other`, which may be of another target of the same toolchain, with this one instead."""
+        toolchain = {name: text for name, text in other.items() if name != "card"}
         if self.card is None:
-            return {"target": self.name}
+            return toolchain | {"target": self.name}
         ran = "interpreted on the CPU" if self.interpreted else "nothing was run"
-        return {"target": self.name, "card": f"{self.card.name} (virtual: {ran})"}
+        return toolchain | {"target": self.name, "card": f"{self.card.name} (virtual: {ran})"}
 
 
 TARGETS = {

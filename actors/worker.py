@@ -61,7 +61,7 @@ class Executor:
 
     @property
     def environment(self) -> dict[str, str]:
-        return self._sandbox(self._first).environment | TARGETS[self._first].facts()
+        return TARGETS[self._first].environment(self._sandbox(self._first).environment)
 
     def _sandbox(self, target: str) -> Sandbox:
         """The sandbox of `target`, started when it is first asked for. Raises SandboxError."""

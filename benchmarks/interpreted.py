@@ -10,7 +10,6 @@ backward. One worker, one CPU.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -24,20 +23,10 @@ from actors.worker import Executor, WorkerConfig
 from corpus.signature import signature
 from generators.codec import dump_program, program_id
 from generators.outcome import Outcome
-from generators.program import Program
-from generators.shards import shard_programs
+from generators.shards import stream
 
 SHARD = 10
 TARGET = "interpreted-sm90"
-
-
-def drawn(kernel: str, seed: int) -> Iterator[Program]:
-    """Programs of the kernel's profile, as a campaign with that seed draws them."""
-    index = 0
-    profiles = {f"inductor-{kernel}": 1.0}
-    while True:
-        yield from shard_programs(seed, index, SHARD, profiles, (), TARGETS[TARGET].place)
-        index += 1
 
 
 def main(
@@ -57,7 +46,9 @@ def main(
             scratch=str(scratch.root), toolchain=str(toolchain.absolute()), targets=(TARGET,)
         )
         with Executor(config) as executor:
-            for program in islice(drawn(kernel, seed), count):
+            place = TARGETS[TARGET].place
+            drawn = stream(seed, profile=f"inductor-{kernel}", shard_size=SHARD, place=place)
+            for program in islice(drawn, count):
                 (outcome,) = executor.run_programs([program])
                 statuses[said(outcome)] += 1
                 if outcome.status == "passed":

@@ -20,7 +20,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import count as count_from
 from itertools import islice
 
 from actors.scratch import Scratch
@@ -30,7 +29,7 @@ from fuzz.pool import InlinePool, Pool, run_all
 from fuzz.ray_pool import RayPool
 from fuzz.tasks import ShardTask
 from generators.program import Program
-from generators.shards import shard_programs
+from generators.shards import stream
 
 SHARD = 10
 VIRTUAL = ("virtual-sm90", "virtual-sm86", "interpreted-sm90")
@@ -108,10 +107,8 @@ def measure_virtual(config: WorkerConfig, seed: int, count: int) -> list[Rate]:
 def forward(seed: int, target: str) -> Iterator[Program]:
     """What a campaign draws of flex_attention for a target, without what has gradients."""
     place = TARGETS[target].place
-    for index in count_from(0):
-        for program in shard_programs(seed, index, SHARD, {"inductor-flex": 1.0}, (), place):
-            if program.training is None:
-                yield program
+    drawn = stream(seed, profile="inductor-flex", shard_size=SHARD, place=place)
+    return (program for program in drawn if program.training is None)
 
 
 def main() -> None:

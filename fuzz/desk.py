@@ -295,26 +295,17 @@ class Desk:
         assert bucket is not None
         if program_id(investigation.best) in bucket.notes.get("repro", {}):
             return self._stages.variants(investigation)
-        return self._stages.validate(investigation, self._script(investigation))
-
-    def _script(self, investigation: Investigation, *, by_value: bool = False) -> str:
-        return script(
-            investigation.best,
-            investigation.failure,
-            self.defects,
-            by_value=by_value,
-            device=TARGETS[investigation.row.target].device,
-        )
+        return self._stages.validate(investigation, script(investigation, self.defects))
 
     def _environment_of(self, row: FailureRow) -> dict[str, str]:
         """Where a failure was seen."""
-        return self._environment | TARGETS[row.target].facts()
+        return TARGETS[row.target].environment(self._environment)
 
     def _validated(self, investigation: Investigation, stage: Validate) -> None:
         assert investigation.bucket is not None
         by_chance = stage.reproduced < stage.runs and depends_on_memory(investigation.failure)
         if by_chance and not stage.by_value:
-            text = self._script(investigation, by_value=True)
+            text = script(investigation, self.defects, by_value=True)
             investigation.stage = self._stages.validate(investigation, text, by_value=True)
             return
         others = any(

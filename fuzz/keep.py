@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from actors.target import TARGETS
 from corpus.bucket import Bucket
 from corpus.case import Case, Preload, write_bucket, write_case
 from fuzz.investigate import Investigation
-from generators.outcome import Failure
-from generators.program import Program
 from generators.render import repro, source
 
 CORPUS = "corpus"
@@ -20,18 +19,12 @@ _FOLDER = r"(?:(?<![\w.:/])|(?<=-[IL]))/(?:[^\s/\"':,]+/)"  # a compiler's -I an
 _FOLDERS = re.compile(rf"{_FOLDER}*site-packages/|{_FOLDER}+")
 
 
-def script(
-    program: Program,
-    failure: Failure,
-    defects: list[str],
-    *,
-    by_value: bool = False,
-    device: str = "cpu",
-) -> str:
-    """`repro.py` for a failure, `by_value` and `device` as there. Where its renderer fails, which
-    is our defect and goes to `defects`, the program's whole source."""
+def script(investigation: Investigation, defects: list[str], *, by_value: bool = False) -> str:
+    """`repro.py` for a finding's simplest program, on its target; `by_value` as there. Where its
+    renderer fails, which is our defect and goes to `defects`, the program's whole source."""
+    program, device = investigation.best, TARGETS[investigation.row.target].device
     try:
-        return repro(program, failure, by_value=by_value, device=device)
+        return repro(program, investigation.failure, by_value=by_value, device=device)
     except Exception:  # any defect of ours: the finding matters more
         defects.append(traceback.format_exc())
         return source(program, device)

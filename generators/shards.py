@@ -27,12 +27,20 @@ def generate(
     return list(islice(stream(seed, swarm, profile), count))
 
 
-def stream(seed: int, swarm: Swarm | None = None, profile: str = "mixed") -> Iterator[Program]:
-    """The endless sequence that `generate` gives the beginning of, made shard by shard."""
+def stream(
+    seed: int,
+    swarm: Swarm | None = None,
+    profile: str = "mixed",
+    *,
+    shard_size: int = SHARD_SIZE,
+    place: Place = CPU,
+) -> Iterator[Program]:
+    """The endless sequence that `generate` gives the beginning of, made shard by shard; with
+    another `shard_size` and `place` that of a campaign of one profile."""
     index = 0
     while True:
-        chosen = swarm or swarm_for(seed, index, profile)
-        yield from _shard(derive(seed, "shard", index), SHARD_SIZE, chosen)
+        chosen = swarm or swarm_for(seed, index, profile, (), place)
+        yield from _shard(derive(seed, "shard", index), shard_size, chosen)
         index += 1
 
 

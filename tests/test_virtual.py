@@ -108,6 +108,12 @@ def test_a_campaign_spreads_its_shards_over_targets() -> None:
     assert all(40 <= count <= 110 for count in pairs.values()) and len(pairs) == 6
 
 
+def test_where_a_program_ran_names_its_own_target_only() -> None:
+    of_card = TARGETS["virtual-sm90"].environment({"torch": "2.13.0"})
+    assert "H100" in of_card["card"] and of_card["target"] == "virtual-sm90"
+    assert TARGETS["cpu"].environment(of_card) == {"torch": "2.13.0", "target": "cpu"}
+
+
 def test_a_card_takes_the_profiles_that_it_can() -> None:
     weights = {"ranks": 1.0, "inductor-flex": 2.0, "flash_attn": 1.0, "mixed": 1.0}
     assert TARGETS["virtual-sm90"].profiles(weights) == {"inductor-flex": 2.0, "mixed": 1.0}

@@ -8,7 +8,7 @@ import types
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.nn.attention.flex_attention import BlockMask
 
 from actors.virtual import shadows
@@ -73,7 +73,7 @@ class ToCard:
     def _follow(self, memory: torch.Tensor, storage: torch.UntypedStorage) -> None:
         """Gives fake memory the numbers in `storage`, where the mode keeps numbers."""
         if isinstance(self._mode, shadows.ShadowMode):
-            with shadows.unfaked():
+            with unset_fake_temporarily():
                 real = torch.empty(0, dtype=memory.dtype)
                 real.set_(storage, 0, (memory.numel(),))
             shadows.attach(memory, real)

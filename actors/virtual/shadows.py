@@ -10,14 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
 CPU = torch.device("cpu")
-
-
-unfaked = unset_fake_temporarily
-"""Within this context tensors are real."""
 
 
 class NoShadow(Exception):

@@ -46,11 +46,10 @@ class Page:
         target = TARGETS.get(self.row.target)
         if target is None or target.card is None:
             return None
-        where = self.cases[0] if self.cases else "CASE"
+        ran = "its kernels interpreted" if target.interpreted else "no kernel run"
         return (
-            f"compiled for {target.card.name} ({target.name}) on a machine without one; no kernel "
-            f"was run. On a machine with that card `attnfuzz replay {where} --target cuda` "
-            "confirms or refutes it"
+            f"compiled for {target.card.name} ({target.name}) on a machine without one, {ran}; the "
+            "script below, on a machine with that card, confirms or refutes it"
         )
 
 

@@ -1,13 +1,13 @@
 # make fuzz   set up everything, then a short real campaign
 # make test   set up everything, then all tests
 # make lint   ruff and mypy
-# make flash-attn   .venv-flash: the same torch, with flash_attn over Triton's interpreter
+# make kernels   .venv-kernels: the same torch with Triton, flash_attn and torch_npu, for virtual targets too
 
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.attnfuzz-installed
-FLASH := .venv-flash
-FLASH_STAMP := $(FLASH)/.installed
+KERNELS := .venv-kernels
+KERNELS_STAMP := $(KERNELS)/.installed
 SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))
 PYTHON ?= $(shell for p in python3 python3.12 python3.11; do \
 	"$$p" -c '$(SUPPORTED)' 2>/dev/null && { echo $$p; break; }; done)
@@ -16,7 +16,7 @@ TWO := -n 2 --dist worksteal
 RESULTS := campaigns/smoke-$(shell date +%Y%m%d-%H%M%S)
 
 .DEFAULT_GOAL := help
-.PHONY: help install fuzz test test-fast lint flash-attn clean
+.PHONY: help install fuzz test test-fast lint kernels clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -44,16 +44,18 @@ lint: $(STAMP)
 
 # A toolchain of its own: with Triton there, Inductor imports it for every program. Its torch is the
 # one in $(VENV). Nothing is compiled: flash_attn is given its Triton back-end (see README).
-$(FLASH_STAMP): $(STAMP)
-	$(BIN)/python -m venv --without-pip --clear $(FLASH)
+# torch_npu is never loaded but where a program or a target needs it: torch would do so by itself.
+$(KERNELS_STAMP): $(STAMP)
+	$(BIN)/python -m venv --without-pip --clear $(KERNELS)
 	@$(BIN)/python -c "import site; print(site.getsitepackages()[0])" \
-		> $$($(FLASH)/bin/python -c "import site; print(site.getsitepackages()[0])")/base.pth
-	$(FLASH)/bin/python -m pip install -q triton==3.7.1 einops==0.8.2 ninja==1.13.2 setuptools==84.2.1 wheel==0.48.0
+		> $$($(KERNELS)/bin/python -c "import site; print(site.getsitepackages()[0])")/base.pth
+	$(KERNELS)/bin/python -m pip install -q triton==3.7.1 einops==0.8.2 ninja==1.13.2 setuptools==84.2.1 wheel==0.48.0
 	FLASH_ATTENTION_SKIP_CUDA_BUILD=TRUE FLASH_ATTENTION_FORCE_BUILD=TRUE \
-		$(FLASH)/bin/python -m pip install -q --no-build-isolation --no-deps flash-attn==2.8.3
-	@touch $(FLASH_STAMP)
+		$(KERNELS)/bin/python -m pip install -q --no-build-isolation --no-deps flash-attn==2.8.3
+	$(KERNELS)/bin/python -m pip install -q --no-deps torch-npu==2.13.0
+	@touch $(KERNELS_STAMP)
 
-flash-attn: $(FLASH_STAMP)
+kernels: $(KERNELS_STAMP)
 
 clean:
-	rm -rf $(VENV) $(FLASH) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) $(KERNELS) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

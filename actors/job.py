@@ -103,14 +103,17 @@ class Job:
         deadlines: Deadlines | None = None,
         target: str = "cpu",
         plain: str | None = None,
+        alone: bool = False,
     ) -> Job:
-        """The job of `program` on `target`; `refusals` are those of its kernel."""
+        """The job of `program` on `target`; `refusals` are those of its kernel. `alone`: one
+        process stands for all ranks."""
+        ranks = 1 if alone else ranks_of(program)
         return cls(
             compile=program.compile,
             target=target,
             plain=plain,
-            ranks=ranks_of(program),
-            layers=ranks_of(program) == 1,  # ranks would not find the blame in step
+            ranks=ranks,
+            layers=ranks == 1,  # ranks would not find the blame in step
             refusals=tuple((r.pattern, r.why) for r in refusals),
             compute_dtype=program.autocast,
             oracles={

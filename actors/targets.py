@@ -10,7 +10,8 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from actors.virtual.cards import CARDS, INTERPRETED, Card
+from actors.virtual import cann
+from actors.virtual.cards import CARDS, INTERPRETED, NPUS, Card, Npu
 
 PROBE_S = 120.0
 _PROBE = """
@@ -53,6 +54,7 @@ def targets(toolchain: str = sys.executable) -> list[TargetStatus]:
             ("npu", _npu(said)),
             *((name, _virtual(said, card, "runs no kernel")) for name, card in CARDS.items()),
             *((n, _virtual(said, card, "interprets them")) for n, card in INTERPRETED.items()),
+            *((name, _virtual_npu(said, npu)) for name, npu in NPUS.items()),
         )
     ]
 
@@ -112,3 +114,19 @@ def _virtual(said: dict[str, Any], card: Card, then: str) -> tuple[bool, str]:
     if shutil.which(compiler) is None:
         return False, f"there is no C++ compiler {compiler}, which builds the virtual device"
     return True, f"virtual: compiles for {card.name} and {then}; torch {said['torch']}"
+
+
+def _virtual_npu(said: dict[str, Any], npu: Npu) -> tuple[bool, str]:
+    """The real torch_npu on fake tensors, over a stand-in for CANN."""
+    if "error" in said:
+        return False, f"torch cannot be imported: {said['error']}"
+    if said["cuda_build"]:
+        return False, f"torch {said['torch']} is built with CUDA; this needs a CPU build"
+    if not said["npu"]:
+        return False, "torch_npu is not installed in the toolchain"
+    if cann.DRIVER.exists():
+        return False, f"{cann.DRIVER} is there: this machine has an NPU, which is not to be faked"
+    for tool in (os.environ.get("CXX", "g++"), "nm"):
+        if shutil.which(tool) is None:
+            return False, f"there is no {tool}, with which the stand-in for CANN is made"
+    return True, f"virtual: torch_npu for {npu.name}, on fake tensors; torch {said['torch']}"

@@ -85,6 +85,22 @@ def warm_up_virtual(*, interpreted: bool) -> None:
     _forget()
 
 
+def warm_up_npu() -> None:
+    """Imports torch_npu, and compiles a small function for the virtual NPU, forward only."""
+    import torch
+    import torch_npu
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    os.environ["TMPDIR"] = os.getcwd()
+    tempfile.tempdir = None
+    with FakeTensorMode():
+        q = torch.empty(1, 2, 16, 16, device="npu", dtype=torch.bfloat16)
+        attention = lambda q: torch_npu.npu_fusion_attention(q, q, q, 2, "BNSD")[0]  # noqa: E731
+        torch.compile(attention, backend="aot_eager")(q)
+    torch._dynamo.reset()
+    _forget()
+
+
 def _forget() -> None:
     """Drops the kernels compiled here and what was counted, so that children begin at nothing."""
     import torch

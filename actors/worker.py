@@ -114,14 +114,15 @@ class Executor:
         self, program: Program, target: str, deadlines: Deadlines, confirm_hang: bool
     ) -> Outcome:
         where = TARGETS[target]
-        unfit = where.unfit(program)
+        unfit = where.unfit(program, bool(self._config.preload))
         if unfit is not None:
             return Outcome(status="rejected", rejection=f"not for {target}: {unfit}")
         try:
             text = source(program, where.device)
             plain = source(program) if where.interpreted else None
             allowed = deadlines.times(where.patience)
-            job = Job.of(program, refusals.for_program(program), allowed, target, plain)
+            refused, alone = refusals.for_program(program), where.is_virtual
+            job = Job.of(program, refused, allowed, target, plain, alone)
         except Exception:  # whatever rendering raises is our defect, and is reported as one
             return verdict.of_unrendered(traceback.format_exc())
         return self._sandbox(target).run(text, job, confirm_hang=confirm_hang)

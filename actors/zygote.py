@@ -55,7 +55,7 @@ if __name__ == "__main__":
 
 from actors import confine, procs, warm  # noqa: E402
 from actors.child import main as child  # noqa: E402
-from actors.virtual import cards, shim  # noqa: E402
+from actors.virtual import cann, cards, copies, shim  # noqa: E402
 
 JOB = "job.json"
 OPTIONAL = ("flash_attn", "torch_npu")
@@ -88,13 +88,19 @@ def main() -> None:
 
 def prepare(headers: Path, target: str) -> dict[str, str]:
     """Imports torch and warms it up; returns the environment's description."""
-    card = cards.card_of(target)
+    card, npu = cards.card_of(target), cards.NPUS.get(target)
     if card is not None:
         shim.load(headers / "virtual")
+    if npu is not None:
+        cann.load(headers / "virtual", npu)
     child.preload_torch()
     torch = sys.modules["torch"]
     torch.set_num_threads(1)
-    if card is None:
+    if card is not None or npu is not None:
+        copies.install()
+    if npu is not None:
+        warm.warm_up_npu()
+    elif card is None:
         # Autograd starts a thread per device it finds, later ones of the warm-up's own making
         # included.
         torch.ones(1, requires_grad=True).sum().backward()

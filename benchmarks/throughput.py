@@ -1,7 +1,7 @@
 """Programs per CPU-minute, what of it is the harness, and whether a second worker helps.
 
     python benchmarks/throughput.py [--seed 1] [--inductor 40] [--eager 400] [--json]
-    python benchmarks/throughput.py --virtual 40 --toolchain .venv-flash/bin/python
+    python benchmarks/throughput.py --virtual 40 --toolchain .venv-kernels/bin/python
 
 CPU seconds are those of the programs' processes (g++ included) and of the harness: drawing,
 rendering, watching and forking. Starting the fork server (importing torch once) is not counted.

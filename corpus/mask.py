@@ -39,6 +39,7 @@ _WRAPPING = _rules(
     (r"\s+Found from :.*", ""),
     (r"\s+This error most often comes from a incorrect fake.*", ""),
     (r"\n\s*Hint: [^\n]*", ""),
+    (r"(?<!Unsafe side effect)\n\s*Higher Order Operator: [^\n]*", ""),  # around what failed
     (r"(\s+target: \S+)\s.*", r"\1"),
     (r"RuntimeError when making fake tensor call\s+Explanation: .*?: (?=call_)", ""),
     (r"(call_\w+ (?:<[^<>]*>|[\w.]+))\(\*\(.*?\): got ", r"\1(<ARGS>): got "),

@@ -23,11 +23,11 @@ import psutil
 from actors.job import Deadlines, Limits
 from actors.scratch import Scratch
 from actors.shard import Shard, ShardReport
-from actors.target import TARGETS, target_for
+from actors.target import target_for
 from actors.targets import targets
 from actors.worker import WorkerConfig
 from corpus.store import Store
-from fuzz.config import CampaignConfig
+from fuzz.config import CampaignConfig, profiles_on
 from fuzz.desk import Desk, Work
 from fuzz.environment import check_packages
 from fuzz.live import Snapshot, Watcher
@@ -180,7 +180,7 @@ class Campaign:
             index=index,
             size=self._config.shard_size,
             target=target,
-            profiles=tuple(sorted(TARGETS[target].profiles(self._config.profiles).items())),
+            profiles=tuple(sorted(profiles_on(target, self._config).items())),
             functions=self._config.functions,
             known_keys=self._desk.settled_keys(),
         )

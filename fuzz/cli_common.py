@@ -96,11 +96,12 @@ def interpreter(toolchain: Path | None) -> str:
     return str(toolchain.absolute())
 
 
-def check_target(target: str, program: Program, where: str) -> None:
-    """Raises UserError unless `program`, read from `where`, can be run on `target`."""
+def check_target(target: str, program: Program, where: str, preload: bool) -> None:
+    """Raises UserError unless `program`, read from `where`, can be run on `target`; `preload`:
+    files are loaded before it."""
     if target not in TARGETS:
         raise UserError(f"--target: expected one of {', '.join(TARGETS)}, got {target!r}")
-    unfit = TARGETS[target].unfit(program)
+    unfit = TARGETS[target].unfit(program, preload)
     if unfit is not None:
         raise UserError(f"{where}: {unfit}")
 

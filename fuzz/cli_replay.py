@@ -92,7 +92,7 @@ def replay(
     allowed = allow_preload or not paths
     if target is not None:
         for case, folder in zip(cases, folders, strict=True):
-            check_target(target, case.program, str(folder))
+            check_target(target, case.program, str(folder), bool(files or case.preload))
     on = [target or case.environment.get("target", "cpu") for case in cases]
     places = _Places(folders, on, python, files, allowed, workers, not as_json)
     results, now = _results(cases, places)

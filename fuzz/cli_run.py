@@ -62,7 +62,7 @@ def run(
     """
     loaded = read_program(program)
     files, python = python_files(preload), interpreter(toolchain)
-    check_target(target, loaded, program)
+    check_target(target, loaded, program, bool(files))
 
     from fuzz.cli_pool import outcomes, pool
     from fuzz.report_outcome import outcome_json, outcome_text
@@ -108,7 +108,7 @@ def minimize(
     """
     loaded = read_program(program)
     files, python = python_files(preload), interpreter(toolchain)
-    check_target(target, loaded, program)
+    check_target(target, loaded, program, bool(files))
 
     from fuzz.cli_pool import drive, pool
     from generators.codec import dump_program

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from actors.target import TARGETS
+from actors.target import NOT_ON_CPU, TARGETS
 from generators.safe_yaml import ProgramError, load_yaml_safely, read_text
 from generators.swarm import PROFILES, UserFunction
 
@@ -168,6 +168,14 @@ def _check_files(config: CampaignConfig, where: str) -> None:
         raise ConfigError(f"{where}: toolchain: {config.toolchain} cannot be executed.")
 
 
+STAND_IN = "; configs/torch_npu_stand_in.py as preload stands in for torch_npu on a CPU"
+
+
+def profiles_on(target: str, config: CampaignConfig) -> dict[str, float]:
+    """The campaign's profiles whose programs `target` takes, with their weights."""
+    return TARGETS[target].profiles(config.profiles, bool(config.preload))
+
+
 def _check_profiles(config: CampaignConfig, where: str) -> None:
     unknown = sorted(config.profiles.keys() - set(PROFILES))
     if unknown:
@@ -177,8 +185,15 @@ def _check_profiles(config: CampaignConfig, where: str) -> None:
         if name not in TARGETS:
             names = ", ".join(TARGETS)
             raise ConfigError(f"{where}: targets.{name}: expected one of {names}.")
-        if not any(TARGETS[name].profiles(config.profiles).values()):
+        if not any(profiles_on(name, config).values()):
             raise ConfigError(f"{where}: profiles: expected one whose programs {name} can take.")
+    for profile, weight in config.profiles.items():
+        if weight and not any(profile in profiles_on(name, config) for name in config.targets):
+            names = ", ".join(config.targets)
+            raise ConfigError(
+                f"{where}: profiles.{profile}: expected one whose programs some target can take, "
+                f"of {names}{STAND_IN if profile in NOT_ON_CPU else ''}."
+            )
     if config.profiles.get("function") and not config.functions:
         raise ConfigError(f"{where}: functions: expected some for the profile function to call.")
 

@@ -144,7 +144,9 @@ class Stages:
         elsewhere = {
             name: best
             for name in self._config.targets
-            if wanted and name != here and TARGETS[name].unfit(best) is None
+            if wanted
+            and name != here
+            and TARGETS[name].unfit(best, bool(self._config.preload)) is None
         }
         programs = variants(best) if wanted else {}
         return Variants(programs, fails_wherever(investigation.row), here, elsewhere)

@@ -48,7 +48,7 @@ class Page:
             return None
         ran = "its kernels interpreted" if target.interpreted else "no kernel run"
         return (
-            f"compiled for {target.card.name} ({target.name}) on a machine without one, {ran}; the "
+            f"{target.made_of_it} ({target.name}) on a machine without one, {ran}; the "
             "script below, on a machine with that card, confirms or refutes it"
         )
 

@@ -36,7 +36,7 @@ def outcome_text(program: Program, outcome: Outcome, target: str = "cpu") -> Ren
     pairs = {"program": program_id(program)}
     card = TARGETS[target].card
     if card is not None:
-        pairs["target"] = f"{target}: compiled for {card.name}, which is not there"
+        pairs["target"] = f"{target}: {TARGETS[target].made_of_it}, which is not there"
     pairs["outcome"] = outcome.status
     if outcome.rejection is not None:
         pairs["refused"] = outcome.rejection

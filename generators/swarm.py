@@ -110,6 +110,8 @@ PROFILES: dict[str, Profile] = {
 }
 
 
+BACKENDS = ("none", "eager", "aot_eager", "inductor")
+
 MAX_COST = 40_000_000
 """Multiply-adds of one attention call, B * Hq * Lq * Lkv * (D + Dv): about a second, all runs
 together, on one core."""
@@ -118,10 +120,14 @@ together, on one core."""
 @dataclass(frozen=True)
 class Place:
     """What programs are drawn for: how many multiply-adds an attention call may cost, and whether
-    it is a GPU, where flex_attention trains, but takes no small head dimensions."""
+    it is a GPU, where flex_attention trains, but takes no small head dimensions. `backends` are
+    those of torch.compile that it has, "none" for eager. `one_rank`: of any number of ranks it sees
+    the first alone, so that they cost nothing."""
 
     max_cost: int = MAX_COST
     gpu: bool = False
+    backends: tuple[str, ...] = BACKENDS
+    one_rank: bool = False
 
 
 CPU = Place()

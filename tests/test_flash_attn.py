@@ -1,5 +1,5 @@
 """The flash_attn package as a kernel: its renderings against a stand-in of its documentation, and
-where `make flash-attn` has made its toolchain, the package itself in a sandbox."""
+where `make kernels` has made its toolchain, the package itself in a sandbox."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from generators.shards import generate
 from generators.validity import problems
 
 HERE = Path(__file__).parent
-TOOLCHAIN = HERE.parent / ".venv-flash" / "bin" / "python"
+TOOLCHAIN = HERE.parent / ".venv-kernels" / "bin" / "python"
 HALF = Input(dtype="float16")
 SHAPE = Shape(batch=2, q_heads=4, kv_heads=2, q_len=5, kv_len=7, head_dim=8)
 BASE = Program(kernel=FlashAttn(), shape=SHAPE, q=HALF, k=HALF, v=HALF)
@@ -134,7 +134,7 @@ def test_a_toolchain_without_the_package_is_one_sentence() -> None:
 
 
 needs_package = pytest.mark.skipif(
-    not os.access(TOOLCHAIN, os.X_OK), reason="no .venv-flash: make flash-attn makes it"
+    not os.access(TOOLCHAIN, os.X_OK), reason="no .venv-kernels: make kernels makes it"
 )
 
 

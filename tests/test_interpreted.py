@@ -19,7 +19,7 @@ from generators.program import Compile, Input, Program, Shape, Training
 from generators.scores import Score, Softcap
 
 ROOT = Path(__file__).resolve().parent.parent
-TOOLCHAIN = ROOT / ".venv-flash" / "bin" / "python"
+TOOLCHAIN = ROOT / ".venv-kernels" / "bin" / "python"
 FAULTS = ROOT / "benchmarks" / "planted_gpu"
 TARGET = "interpreted-sm90"
 RAGGED = Program(
@@ -39,7 +39,7 @@ BY_HAND = Program(
 FORWARD = replace(RAGGED, training=None)
 
 needs_triton = pytest.mark.skipif(
-    not os.access(TOOLCHAIN, os.X_OK), reason="no .venv-flash: make flash-attn makes it"
+    not os.access(TOOLCHAIN, os.X_OK), reason="no .venv-kernels: make kernels makes it"
 )
 Run = Callable[..., Outcome]
 

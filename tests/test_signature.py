@@ -93,7 +93,12 @@ def strong(failure: Failure, program: Program = COMPILED) -> str:
     return signature(failure, program).strong
 
 
+HOP = "\n  Higher Order Operator: torch.utils.checkpoint.checkpoint"
 SAME = [
+    (
+        "call_id with args (X(),)\n  Explanation: no",
+        f"call_id with args (X(),){HOP}\n  Explanation: no",
+    ),
     ("size mismatch, got 3 and 17", "size mismatch, got 128 and 4"),
     ("expected torch.float32 but got torch.bfloat16", "expected torch.float16 but got torch.int64"),
     ("shape torch.Size([2, 4, 8]) and (4, 8, 1)", "shape torch.Size([1]) and (s0, 2, 16, 1)"),
@@ -128,6 +133,7 @@ DIFFERENT = [
     ("/t/y.cpp:9:1: error: cannot convert 'float*' to 'bool*'",
      "/t/y.cpp:9:1: error: 'tmp4' was not declared in this scope"),
     ("Error in op: torch.ops.aten.bmm", "Error in op: torch.ops.aten.mm"),
+    (f"HOP: Unsafe side effect{HOP}", f"HOP: Unsafe side effect{HOP.replace('checkpoint', 'cond')}"),
 ]  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from actors.targets import TargetStatus, targets
-from actors.virtual.cards import CARDS, INTERPRETED
+from actors.virtual.cards import CARDS, INTERPRETED, NPUS
 
 
 def reasons(toolchain: str) -> dict[str, TargetStatus]:
@@ -28,7 +28,7 @@ def test_an_interpreter_without_torch_runs_nothing(tmp_path: Path) -> None:
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E "$@"\n')
     bare.chmod(0o755)
     found = reasons(str(bare))
-    count = 3 + len(CARDS) + len(INTERPRETED)
+    count = 3 + len(CARDS) + len(INTERPRETED) + len(NPUS)
     assert [status.can_run for status in found.values()] == [False] * count
     assert "No module named 'torch'" in found["cpu"].reason
 

@@ -15,8 +15,8 @@ import pytest
 from actors.sandbox import SandboxError
 from actors.scratch import Scratch
 from actors.target import TARGETS, target_for
+from actors.virtual.build import ShimError, kept, without_cuda
 from actors.virtual.cards import CARDS
-from actors.virtual.shim import ShimError, built
 from actors.worker import Executor, WorkerConfig
 from generators.codec import dump_program
 from generators.kernels.specs import BlockMaskSpec, Flex, Handwritten
@@ -27,7 +27,7 @@ from generators.render import repro, source
 from generators.swarm import profile_for
 
 ROOT = Path(__file__).resolve().parent.parent
-TOOLCHAIN = ROOT / ".venv-flash" / "bin" / "python"
+TOOLCHAIN = ROOT / ".venv-kernels" / "bin" / "python"
 BF16 = Input(dtype="bfloat16")
 FLEX = Program(
     kernel=Flex(block_mask=BlockMaskSpec()),
@@ -42,7 +42,7 @@ FLEX = Program(
 SMALL = replace(FLEX, shape=Shape(batch=1, q_len=128, kv_len=128, head_dim=64), training=None)
 
 needs_triton = pytest.mark.skipif(
-    not os.access(TOOLCHAIN, os.X_OK), reason="no .venv-flash: make flash-attn makes it"
+    not os.access(TOOLCHAIN, os.X_OK), reason="no .venv-kernels: make kernels makes it"
 )
 
 
@@ -120,14 +120,13 @@ def test_a_card_takes_the_profiles_that_it_can() -> None:
     assert TARGETS["cpu"].profiles(weights) == weights
 
 
-def test_a_torch_with_cuda_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from actors.virtual import shim
-
-    (tmp_path / "version.py").write_text('cuda: Optional[str] = "13.0"\n')
-    monkeypatch.setattr(shim, "torch_folder", lambda: tmp_path)
-    monkeypatch.delitem(shim.sys.modules, "torch", raising=False)
+def test_a_torch_with_cuda_is_left_alone(tmp_path: Path) -> None:
+    version = tmp_path / "version.py"
+    version.write_text('cuda: Optional[str] = "13.0"\n')
     with pytest.raises(ShimError, match="torch is built with CUDA"):
-        shim.load(tmp_path)
+        without_cuda(tmp_path)
+    version.write_text("cuda: Optional[str] = None\n")
+    assert without_cuda(tmp_path) == tmp_path
 
 
 def test_without_a_compiler_there_is_one_sentence(
@@ -135,7 +134,7 @@ def test_without_a_compiler_there_is_one_sentence(
 ) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(ShimError, match=r"there is no C\+\+ compiler no-such-compiler"):
-        built(tmp_path, tmp_path)
+        kept(tmp_path, "device", (), (), "")
 
 
 @pytest.mark.slow

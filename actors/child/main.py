@@ -72,7 +72,7 @@ def execute(job: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None
 
 
 def _outcome(job: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    from actors.virtual.cards import CARDS, INTERPRETED
+    from actors.virtual.cards import CARDS, INTERPRETED, NPUS
 
     from .execute import Execution
     from .outcomes import Failed, Rejected
@@ -85,6 +85,10 @@ def _outcome(job: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> dic
         from .virtual import VirtualExecution
 
         execution: Execution = VirtualExecution(job, phases)
+    elif job.get("target") in NPUS:
+        from .virtual import NpuExecution
+
+        execution = NpuExecution(job, phases)
     elif job.get("target") in INTERPRETED:
         from .interpreted import InterpretedExecution
 

@@ -17,12 +17,12 @@ from .program_module import MODULE
 
 
 class ToCard:
-    """Converts values to fake ones on "cuda": tensors with their strides, offsets, shared memory
+    """Converts values to fake ones on `device`: tensors with their strides, offsets, shared memory
     and `requires_grad`, BlockMasks, and functions with all that they have captured. What was one
     object stays one object within a converter."""
 
-    def __init__(self, mode: FakeTensorMode) -> None:
-        self._mode = mode
+    def __init__(self, mode: FakeTensorMode, device: str = "cuda") -> None:
+        self._mode, self._device = mode, device
         self._made: dict[int, Any] = {}
         self._kept: list[object] = []  # ids are good as long as their objects live
         self._memory: dict[tuple[int, torch.dtype], torch.Tensor] = {}
@@ -62,7 +62,7 @@ class ToCard:
         with self._mode, torch.no_grad():
             if key not in self._memory:
                 count = -(-storage.nbytes() // tensor.element_size())
-                self._memory[key] = torch.empty(count, dtype=tensor.dtype, device="cuda")
+                self._memory[key] = torch.empty(count, dtype=tensor.dtype, device=self._device)
                 self._kept.append(storage)
                 self._follow(self._memory[key], storage)
             view = self._memory[key].as_strided(

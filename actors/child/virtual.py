@@ -21,19 +21,27 @@ from .phases import Phases
 from .program_module import Outputs
 from .to_card import ToCard
 
-NOTHING_RUNS = "virtual: kernels are compiled, not run"
+VALUES = ("numbers", "purity", "determinism", "batch_permutation")
+"""The oracles that need them."""
+
+NO_VALUES = {
+    "pattern": r"^[\w.]*(DataDependentOutput|DynamicOutputShape|UnsupportedOperator)Exception: ",
+    "why": "virtual: what is done depends on values, which fake tensors do not have",
+}
+"""Raised by what runs on the fake tensors; what a compiler meets on its way is wrapped by it."""
 
 
 class VirtualExecution(Execution):
     """One program on a card that is not there."""
 
+    device = "cuda"
+    why = "virtual: kernels are compiled, not run"
+
     def __init__(self, settings: Data, phases: Phases) -> None:
-        super().__init__(settings, phases)
+        refusals = [*settings.get("refusals", ()), NO_VALUES]
+        super().__init__(settings | {"refusals": refusals}, phases)
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)  # constants of graphs are real
-        self.skipped = {
-            name: NOTHING_RUNS
-            for name in ("numbers", "purity", "determinism", "batch_permutation")
-        }  # fmt: skip
+        self.skipped = dict.fromkeys(VALUES, self.why)
 
     @property
     def kernels(self) -> list[Data]:
@@ -52,7 +60,7 @@ class VirtualExecution(Execution):
     def _run(
         self, function: Callable[..., Any], call: int, layer: str
     ) -> tuple[Outputs, dict[str, Data]]:
-        to_card = ToCard(self.mode)
+        to_card = ToCard(self.mode, self.device)
         args = tuple(map(to_card, self.program.inputs(call)))
         names = self.program.argument_names(len(args))
         with self.mode:
@@ -66,3 +74,14 @@ class VirtualExecution(Execution):
         self, function: Callable[..., Any], first: Outputs, call: int, layer: str
     ) -> None:
         """There are no values."""
+
+
+class NpuExecution(VirtualExecution):
+    """One program on an Ascend NPU that is not there: all of torch_npu but its kernels."""
+
+    device = "npu"
+    why = "virtual: tensors are fake, and no kernel is compiled or run"
+
+    @property
+    def kernels(self) -> list[Data]:
+        return []

@@ -86,6 +86,18 @@ CARDS = {
 }  # fmt: skip
 """Virtual targets by name: programs are compiled for the card."""
 
+
+@dataclass(frozen=True, kw_only=True)
+class Npu:
+    """An Ascend NPU; `soc` is what CANN calls it."""
+
+    name: str
+    soc: str
+
+
+NPUS = {"virtual-ascend910b": Npu(name="Ascend 910B1", soc="Ascend910B1")}
+"""Virtual targets of torch_npu: nothing is compiled to machine code, nothing is run."""
+
 INTERPRETED = {"interpreted-sm90": CARDS["virtual-sm90"]}
 """Those whose kernels are run besides, by Triton's interpreter on the CPU."""
 

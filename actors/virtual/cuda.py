@@ -190,7 +190,6 @@ def _compile_copies(interpreted: bool) -> None:
     import torch._inductor.compile_fx as inductor
     from torch._functorch.aot_autograd import make_boxed_func
     from torch._inductor.utils import BoxedBool
-    from torch._subclasses.fake_tensor import unset_fake_temporarily
 
     whole, inner = inductor.compile_fx, inductor.compile_fx_inner
 
@@ -199,8 +198,7 @@ def _compile_copies(interpreted: bool) -> None:
             return make_boxed_func(
                 graph.forward
             )  # a BlockMask of the inputs, say: not for the card
-        with unset_fake_temporarily():  # constants of the graph are real
-            copied = copy.deepcopy(graph)
+        copied = copy.deepcopy(graph)
         if interpreted:
             options["cudagraphs"] = BoxedBool(False)  # nothing is captured on a CPU
         compiled = inner(copied, inputs, **options)

@@ -40,10 +40,10 @@ def _whole_body(scene: Scene, body: Body, names: list[str]) -> list[str]:
     spread = distributed(scene, names)
     if spread:
         body.statements.append(f"out = {results[0]}")
-        results[0] = gathered(p.mesh, "out")
+        results[0] = gathered(scene, "out")
     returned = f"return {', '.join(results)}"
     lines = [*spread, *before(scene, plain=False), *body.statements, returned]
-    contexts = [*simulated(p.mesh), *body.contexts]
+    contexts = [*simulated(scene), *body.contexts]
     if p.autocast:
         contexts.insert(0, f'torch.autocast("{scene.device}", dtype=torch.{p.autocast})')
     lines = scene.with_extents(lines)
@@ -58,8 +58,12 @@ def _checkpointed(names: list[str], kind: str) -> list[str]:
 
 
 SAVED_ATTENTION = {
-    "cpu": ("_scaled_dot_product_flash_attention_for_cpu",),
-    "cuda": ("_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention"),
+    "cpu": ("aten._scaled_dot_product_flash_attention_for_cpu",),
+    "cuda": (
+        "aten._scaled_dot_product_flash_attention",
+        "aten._scaled_dot_product_efficient_attention",
+    ),
+    "npu": ("npu.npu_fusion_attention_v3",),
 }
 """By device, what `scaled_dot_product_attention` is to a selective checkpoint."""
 
@@ -68,7 +72,7 @@ def selective_policy(scene: Scene) -> list[str]:
     """The selective checkpoint's policy, which saves matrix products and attention."""
     saved = ["torch.ops.aten.mm.default", "torch.ops.aten.bmm.default"]
     if scene.program.kernel.kind == "sdpa":
-        saved += [f"torch.ops.aten.{name}.default" for name in SAVED_ATTENTION[scene.device]]
+        saved += [f"torch.ops.{name}.default" for name in SAVED_ATTENTION[scene.device]]
     return [
         "SAVED = [", *indented([f"{op}," for op in saved]), "]",
         "save_products = functools.partial(create_selective_checkpoint_contexts, SAVED)",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from generators.kernels.base import WITHOUT_DEAD_ROWS, Body, Inputs, KernelPlugin
 from generators.render.scene import Scene, indented, naming_extents
 
@@ -97,13 +99,19 @@ def _backward(scene: Scene, plugin: KernelPlugin, inputs: Inputs, names: list[st
     meaning = plugin.meaning(scene, inputs)
     scale = f"{meaning.scale} * " if meaning.scale else ""
     wrap = (lambda text: f"{scale}({text})") if scale else (lambda text: text)
+    modify = meaning.modify if scene.device == "cpu" else list(map(_beside_q, meaning.modify))
     rest = ["None"] * (len(names) - 3)
     plain = ("probs = torch.softmax(scores, dim=-1)",)
     return [
         f"{', '.join(names)} = ctx.saved_tensors",
-        *naming_extents([f"scores = {wrap('q @ k.mT')}", *meaning.modify]),
+        *naming_extents([f"scores = {wrap('q @ k.mT')}", *modify]),
         *(WITHOUT_DEAD_ROWS if meaning.zero_dead_rows else plain),
         "dp = dout @ v.mT",
         "ds = probs * (dp - (dp * probs).sum(dim=-1, keepdim=True))",
         f"return {', '.join([wrap('ds @ k'), wrap('ds.mT @ q'), 'probs.mT @ dout', *rest])}",
     ]
+
+
+def _beside_q(line: str) -> str:
+    """The statement with what it makes on q's device."""
+    return re.sub(r"(torch\.(?:arange|ones|zeros)\([^()]*)\)", r"\1, device=q.device)", line)

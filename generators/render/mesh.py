@@ -8,19 +8,24 @@ from generators.render.scene import Scene
 DIMS = {"batch": 0, "heads": 1, "length": 2, "head_dim": 3}
 
 
-def set_up(mesh: Mesh | None) -> list[str]:
-    """Statements for the process group and `MESH`: one process of gloo, as many as `torchrun`
-    starts, or a group of ranks of which this process simulates every one."""
+BACKENDS = {"cpu": "gloo", "cuda": "nccl", "npu": "hccl"}
+"""Of process groups, by device."""
+
+
+def set_up(scene: Scene) -> list[str]:
+    """Statements for the process group and `MESH`: one process, as many as `torchrun` starts, or a
+    group of ranks of which this process simulates every one, or is the first."""
+    mesh = scene.program.mesh
     if mesh is None:
         return []
     group = f'"fake", rank=0, world_size={mesh.world_size}, store=FakeStore()'
     if mesh.world_size == 1:
-        group = '"gloo", rank=0, world_size=1, store=dist.HashStore()'
-    elif mesh.ranks == "processes":
-        group = '"gloo"'
+        group = f'"{BACKENDS[scene.inputs_device]}", rank=0, world_size=1, store=dist.HashStore()'
+    elif mesh.ranks == "processes" and not _is_virtual(scene):
+        group = f'"{BACKENDS[scene.inputs_device]}"'
     return [
         f"dist.init_process_group({group})",
-        f'MESH = init_device_mesh("cpu", ({mesh.world_size},))',
+        f'MESH = init_device_mesh("{scene.device}", ({mesh.world_size},))',
     ]
 
 
@@ -45,18 +50,26 @@ def _placed(name: str, placement: str) -> str:
     return f"{text}.redistribute(MESH, [Shard({DIMS[placement]})])"
 
 
-def simulated(mesh: Mesh | None) -> list[str]:
+def _is_virtual(scene: Scene) -> bool:
+    """Whether the device is not there: no numbers, so that one rank tells as much as all."""
+    return scene.device != scene.inputs_device
+
+
+def simulated(scene: Scene) -> list[str]:
     """The context manager in which each operation is done for every rank of a simulated group."""
-    return [f"LocalTensorMode({mesh.world_size})"] if mesh and _is_simulated(mesh) else []
+    mesh = scene.program.mesh
+    return [f"LocalTensorMode({mesh.world_size})"] if mesh and _is_simulated(mesh, scene) else []
 
 
-def _is_simulated(mesh: Mesh) -> bool:
-    return mesh.world_size > 1 and mesh.ranks == "simulated"
+def _is_simulated(mesh: Mesh, scene: Scene) -> bool:
+    return mesh.world_size > 1 and mesh.ranks == "simulated" and not _is_virtual(scene)
 
 
-def gathered(mesh: Mesh | None, out: str) -> str:
+def gathered(scene: Scene, out: str) -> str:
     """The whole result as a plain tensor, which all simulated ranks must agree on."""
+    mesh = scene.program.mesh
     if mesh is None:
         return out
     spread = {mesh.q, mesh.k, mesh.v} != {"replicate"}
-    return f"{out}.full_tensor()" + (".reconcile()" if spread and _is_simulated(mesh) else "")
+    agreed = spread and _is_simulated(mesh, scene)
+    return f"{out}.full_tensor()" + (".reconcile()" if agreed else "")

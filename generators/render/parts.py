@@ -102,7 +102,7 @@ class Parts:
         blocks = attention(self.scene, self.plugin, self.inputs, self.names)
         if self.program.surround.checkpoint == "selective":
             blocks.insert(0, selective_policy(self.scene))
-        mesh = set_up(self.program.mesh)
+        mesh = set_up(self.scene)
         return [mesh, *blocks] if mesh else blocks
 
     @property
@@ -126,11 +126,17 @@ class Parts:
         return any(text in line for line in [*self.inputs.statements, *self.inputs.fresh])
 
 
+NPU = "import torch_npu"
+"""Without it torch knows no device "npu"."""
+
+
 def parts(program: Program, device: str = "cpu", inputs_device: str = "cpu") -> Parts:
     """The parts of a valid program's rendering."""
     scene = Scene(program, device, inputs_device)
     plugin = REGISTRY[program.kernel.kind]
     inputs = plugin.inputs(scene)
+    if device == "npu" and NPU not in inputs.imports:
+        inputs.imports.append(NPU)
     main = projected_names(scene) if program.surround.projections else ["q", "k", "v"]
     names = [*main, *rope_names(scene), *inputs.arguments]
     wrt = [name for name in names if name in trained_names(scene) or name in inputs.learnable]

@@ -45,7 +45,9 @@ class Programs:
         enabled = [kernel for kernel, _ in profile.kernels if swarm.has(f"kernel.{kernel}")]
         kernels = [(weight, kernel) for kernel, weight in profile.kernels]
         self.kernel = weighted(*(allowed(kernels, enabled) or kernels))
-        self.backend = weighted(*((weight, backend) for backend, weight in profile.backends))
+        self.backend = weighted(
+            *((n, name) for name, n in profile.backends if name in swarm.place.backends)
+        )
         self.refusals = one_in(40) if swarm.has("refused") else st.just(False)
         self.refusal = {kernel: st.sampled_from(kinds) for kernel, kinds in REFUSALS.items()}
         self.dtypes_of = {one: st.sampled_from(one.dtypes) for one in swarm.functions}

@@ -82,6 +82,7 @@ class Running:
             (3, "custom_op"), (2, "custom_op_bshd"), (3, "autograd_function"),
             (2, "allow_in_graph"), (1, "disable"),
         )  # fmt: skip
+        self.one_rank = swarm.place.one_rank
         self.real_ranks = swarm.profile == "ranks"
         self.ranks = weighted((6, 2), (3, 3), (5, 4), (1, 5), (1, 6), (2, 8))
         self.few_ranks = weighted((3, 2), (1, 3), (1, 4))
@@ -147,10 +148,15 @@ class Running:
         """One rank where the program is compiled or trained, else simulated ones; or real ones, few
         where each of them compiles C++."""
         q, k, v = draw(self.placements)
+        simulable = backend == "none" and not trains
+        if self.one_rank:
+            size = draw(self.world_size)
+            ranks: Any = "simulated" if simulable or size == 1 else "processes"
+            return Mesh(world_size=size, ranks=ranks, q=q, k=k, v=v)
         if self.real_ranks:
             size = draw(self.few_ranks if backend == "inductor" else self.ranks)
             return Mesh(world_size=size, ranks="processes", q=q, k=k, v=v)
-        size = 1 if backend != "none" or trains else draw(self.world_size)
+        size = draw(self.world_size) if simulable else 1
         return Mesh(world_size=size, q=q, k=k, v=v)
 
     def _training_choices(self) -> None:

@@ -59,8 +59,13 @@ class Target:
         """What programs are drawn for it."""
         cost = INTERPRETED_COST if self.interpreted else MAX_COST
         backends = BEFORE_CODE if isinstance(self.card, Npu) else BACKENDS
-        npu = self.device == "npu"
-        return Place(max_cost=cost, gpu=self.device == "cuda", backends=backends, one_rank=npu)
+        return Place(
+            max_cost=cost,
+            gpu=self.device == "cuda",
+            backends=backends,
+            one_rank=self.device == "npu",
+            as_trained=isinstance(self.card, Card) and not self.interpreted,
+        )
 
     @property
     def patience(self) -> float:
@@ -78,7 +83,7 @@ class Target:
         if not self.is_virtual:
             if program.kernel.kind in NOT_ON_CPU and not preload:
                 return (
-                    f"kernel.kind: {program.kernel.kind} runs on {self.name} over a stand-in alone"
+                    f"kernel.kind: {program.kernel.kind} runs on {self.name} over a stand-in only"
                 )
             return None
         if program.kernel.kind not in self.kernels:

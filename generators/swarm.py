@@ -122,12 +122,15 @@ class Place:
     """What programs are drawn for: how many multiply-adds an attention call may cost, and whether
     it is a GPU, where flex_attention trains, but takes no small head dimensions. `backends` are
     those of torch.compile that it has, "none" for eager. `one_rank`: of any number of ranks it sees
-    the first alone, so that they cost nothing."""
+    the first alone, so that they cost nothing. `as_trained`: mostly of half precision and a tile of
+    tokens or more, as attention is trained; other kernels take a GPU's compilers several times as
+    long."""
 
     max_cost: int = MAX_COST
     gpu: bool = False
     backends: tuple[str, ...] = BACKENDS
     one_rank: bool = False
+    as_trained: bool = False
 
 
 CPU = Place()

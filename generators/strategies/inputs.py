@@ -34,6 +34,10 @@ LOW: tuple[tuple[int, Triple], ...] = (
     (3, ("bfloat16", "bfloat16", "bfloat16")),
     (2, ("float16", "float16", "float16")),
 )
+AS_TRAINED: tuple[tuple[int, Triple], ...] = (
+    (8, ("bfloat16", "bfloat16", "bfloat16")),
+    (4, ("float16", "float16", "float16")),
+)
 DOUBLE: tuple[tuple[int, Triple], ...] = ((1, ("float64", "float64", "float64")),)
 MIXED: tuple[Triple, ...] = (
     ("float16", "float32", "float32"),
@@ -77,6 +81,7 @@ class Inputs:
         self.placing: SearchStrategy[str] = weighted((5, "plain"), *varied, *packed)
         self.q_order: SearchStrategy[Layout] = weighted((1, Layout()), (3, BSHD))
         low = LOW if has("input.low_precision") else ()
+        low += AS_TRAINED if swarm.place.as_trained else ()
         self.dtypes = weighted(*PLAIN, *low)
         self.dtypes_and_double = weighted(*PLAIN, *low, *(DOUBLE if has("input.float64") else ()))
         self.mixed = st.sampled_from(MIXED)

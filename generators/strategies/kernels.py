@@ -98,6 +98,8 @@ class Kernels:
     def _flex_choices(self) -> None:
         has = self.has
         sizes = [(len(BLOCK_SIZES) // 2, BLOCK_SIZES[0])] + [(1, size) for size in BLOCK_SIZES[1:]]
+        if self.gpu:  # tiles, of 128 mostly, have to divide blocks
+            sizes += [(6, size) for size in BLOCK_SIZES[1:] if all(n % 128 == 0 for n in size)]
         self.block_size = weighted(*(sizes if has("flex.block_size") else sizes[:1]))
         self.wider = one_in(5)
         self.adjusted = one_in(5) if has("flex.adjusted") else st.just(False)

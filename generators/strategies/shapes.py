@@ -18,6 +18,8 @@ BOUNDARIES = (
 )  # fmt: skip
 TINY = (1, 2, 3, 5, 8, 15)
 LONG = (320, 384, 500, 511, 512, 513, 576, 640, 767, 768, 800, 1000, 1023, 1024, 1025, 1100)
+ON_GPU = tuple(n for n in (*ROUND, *BOUNDARIES, *LONG) if n >= 127)
+"""From a tile of queries on, flex_attention on a GPU does not decode."""
 SHORT = (16, 1, 2, 5, 8, 17, 24, 32, 33, 48, 64)
 
 BATCHES = ((8, 1), (7, 2), (2, 3), (1, 4), (1, 5))
@@ -47,6 +49,8 @@ class Shapes:
         lengths = list(ROUND) * 8
         if has("shape.ragged"):
             lengths += list(BOUNDARIES) * 3 + list(TINY) * 3 + list(range(1, 301))
+        if self.place.as_trained:
+            lengths += list(ON_GPU) * (3 * len(lengths) // len(ON_GPU))
         if has("shape.empty"):
             lengths += [0] * max(1, len(lengths) // 40)
         if has("shape.long"):

@@ -44,7 +44,7 @@ lint: $(STAMP)
 
 # A toolchain of its own: with Triton there, Inductor imports it for every program. Its torch is the
 # one in $(VENV). Nothing is compiled: flash_attn is given its Triton back-end (see README).
-# torch_npu is never loaded but where a program or a target needs it: torch would do so by itself.
+# Torch does not load torch_npu by itself there, as it would: without an NPU's libraries that fails.
 $(KERNELS_STAMP): $(STAMP)
 	$(BIN)/python -m venv --without-pip --clear $(KERNELS)
 	@$(BIN)/python -c "import site; print(site.getsitepackages()[0])" \
@@ -53,6 +53,8 @@ $(KERNELS_STAMP): $(STAMP)
 	FLASH_ATTENTION_SKIP_CUDA_BUILD=TRUE FLASH_ATTENTION_FORCE_BUILD=TRUE \
 		$(KERNELS)/bin/python -m pip install -q --no-build-isolation --no-deps flash-attn==2.8.3
 	$(KERNELS)/bin/python -m pip install -q --no-deps torch-npu==2.13.0
+	@echo 'import os; os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")' \
+		> $$($(KERNELS)/bin/python -c "import site; print(site.getsitepackages()[0])")/no_autoload.pth
 	@touch $(KERNELS_STAMP)
 
 kernels: $(KERNELS_STAMP)

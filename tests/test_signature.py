@@ -133,7 +133,7 @@ DIFFERENT = [
     ("/t/y.cpp:9:1: error: cannot convert 'float*' to 'bool*'",
      "/t/y.cpp:9:1: error: 'tmp4' was not declared in this scope"),
     ("Error in op: torch.ops.aten.bmm", "Error in op: torch.ops.aten.mm"),
-    (f"HOP: Unsafe side effect{HOP}", f"HOP: Unsafe side effect{HOP.replace('checkpoint', 'cond')}"),
+    (f"HOP: Unsafe side effect{HOP}", f"HOP: Unsafe side effect{HOP.replace('point', 'mark')}"),
 ]  # fmt: skip
 
 

@@ -15,6 +15,7 @@ import pytest
 from actors.sandbox import SandboxError
 from actors.scratch import Scratch
 from actors.target import TARGETS, target_for
+from actors.virtual.binaries import Said, of_code_object
 from actors.virtual.build import ShimError, kept, without_cuda
 from actors.virtual.cards import CARDS
 from actors.worker import Executor, WorkerConfig
@@ -69,8 +70,9 @@ def test_cards_allow_what_the_programming_guide_says() -> None:
     assert allowed == {
         "virtual-sm80": 166_912, "virtual-sm86": 101_376, "virtual-sm89": 101_376,
         "virtual-sm90": 232_448, "virtual-sm100": 232_448, "virtual-sm120": 101_376,
+        "virtual-gfx942": 65_536,
     }  # fmt: skip
-    assert all(name == f"virtual-sm{card.arch}" for name, card in CARDS.items())
+    assert [card.arch for card in CARDS.values()] == [80, 86, 89, 90, 100, 120, "gfx942"]
 
 
 @pytest.mark.parametrize(("registers", "threads"), [(32, 1024), (64, 1024), (128, 512), (255, 256)])
@@ -97,6 +99,12 @@ def test_a_script_for_a_card_makes_everything_there() -> None:
     assert 'torch.set_default_device("cuda")' in first
     assert 'device="cuda"' in rest and "cpu" not in text
     assert 'torch.Generator("cuda")' in text
+
+
+def test_a_code_object_says_what_it_takes() -> None:
+    told = b"\xab.vgpr_count\xcd\x01\x4f\xbb.private_segment_fixed_size\x10\xab.vgpr_count\x20"
+    assert of_code_object(told + b".max_flat_workgroup_size\xcd\x02\x00") == Said(335, 16, 512)
+    assert of_code_object(b"") == Said(0, 0, 0)
 
 
 def test_a_campaign_spreads_its_shards_over_targets() -> None:
@@ -168,7 +176,11 @@ def test_what_a_card_cannot_run_is_one_sentence(
 @needs_triton
 @pytest.mark.parametrize(
     ("target", "shared"),
-    [("virtual-sm90", (114_688, 82_944)), ("virtual-sm86", (49_152, 35_328))],
+    [
+        ("virtual-sm90", (114_688, 82_944)),
+        ("virtual-sm86", (49_152, 35_328)),
+        ("virtual-gfx942", (24_576, 8_192)),
+    ],  # fmt: skip
 )
 def test_forward_and_backward_of_flex_become_cubins(
     on_card: Callable[..., Outcome], target: str, shared: tuple[int, int]

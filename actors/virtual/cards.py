@@ -1,8 +1,9 @@
 """The cards that a virtual target stands for, with the properties that compilers ask for.
 
-Multiprocessors, memory and L2 are those of NVIDIA's data sheets of each card; the limits of a
+Multiprocessors, memory and L2 are those of the makers' data sheets of each card; the limits of a
 multiprocessor and of a block those of its compute capability (CUDA C++ Programming Guide, table
-"Technical Specifications per Compute Capability").
+"Technical Specifications per Compute Capability"), and of AMD's CDNA 3 (its instruction set
+reference: 64 KiB of LDS and 512 KiB of vector registers to a compute unit; L2 of one die of eight).
 """
 
 from __future__ import annotations
@@ -31,18 +32,22 @@ class Card:
     gcnArchName: str = ""
 
     @property
+    def is_amd(self) -> bool:
+        return bool(self.gcnArchName)
+
+    @property
     def shared_memory_per_block_optin(self) -> int:
-        """A block may ask for all of a multiprocessor's but 1 KiB, which the system keeps."""
-        return self.shared_memory_per_multiprocessor - KIB
+        """A block may ask for all of a multiprocessor's; NVIDIA's system keeps 1 KiB."""
+        return self.shared_memory_per_multiprocessor - (0 if self.is_amd else KIB)
 
     @property
     def capability(self) -> tuple[int, int]:
         return self.major, self.minor
 
     @property
-    def arch(self) -> int:
-        """Compute capability as in sm_90."""
-        return self.major * 10 + self.minor
+    def arch(self) -> int | str:
+        """What compilers call it: the number of sm_90, or gfx942."""
+        return self.gcnArchName.partition(":")[0] or self.major * 10 + self.minor
 
     def threads_with(self, registers: int) -> int:
         """The threads that a block of a kernel with `registers` a thread may have: a warp's
@@ -82,6 +87,12 @@ CARDS = {
         name="NVIDIA GeForce RTX 5090", major=12, minor=0, multi_processor_count=170,
         shared_memory_per_multiprocessor=100 * KIB, max_threads_per_multi_processor=1536,
         total_memory=32 * GIB, L2_cache_size=96 * MIB,
+    ),
+    "virtual-gfx942": Card(
+        name="AMD Instinct MI300X", major=9, minor=4, multi_processor_count=304,
+        shared_memory_per_multiprocessor=64 * KIB, shared_memory_per_block=64 * KIB,
+        max_threads_per_multi_processor=2048, regs_per_multiprocessor=128 * KIB, warp_size=64,
+        total_memory=192 * GIB, L2_cache_size=4 * MIB, gcnArchName="gfx942:sramecc+:xnack-",
     ),
 }  # fmt: skip
 """Virtual targets by name: programs are compiled for the card."""

@@ -1,5 +1,7 @@
 """Torch and Triton, told that a card is there: Inductor then compiles for it as for a real one.
 
+"cuda" is what torch calls the cards of NVIDIA, and those of AMD too.
+
 `install` is called once in a zygote that has loaded `actors.virtual.shim`. What is compiled goes
 all the way to a cubin, whose use of the card is noted in `KERNELS` when it would be loaded; there
 Triton's own checks (shared memory, threads with that many registers) raise what they would raise.
@@ -9,12 +11,12 @@ Triton's own checks (shared memory, threads with that many registers) raise what
 from __future__ import annotations
 
 import copy
-import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from actors.virtual.binaries import of_code_object, of_cubin
 from actors.virtual.cards import Card
 
 
@@ -30,9 +32,6 @@ class Kernel:
     cubin_bytes: int
 
 
-REGISTERS, STACK_FRAME = 0x2F, 0x11
-"""Attributes of a cubin's kernel, as `cuobjdump -elf` names them: REGCOUNT and FRAME_SIZE."""
-
 KERNELS: list[Kernel] = []
 """The kernels of this process, in the order in which they would have been loaded."""
 
@@ -43,6 +42,8 @@ def install(card: Card, *, interpreted: bool = False) -> None:
     import torch
     import triton
 
+    if card.is_amd:
+        torch.version.hip = "6.4"  # what tells torch's ROCm build from its CUDA build
     triton.runtime.driver.set_active(_driver(card))
     import torch._inductor.runtime.triton_helpers as helpers
 
@@ -130,10 +131,10 @@ def _driver(card: Card) -> Any:
             }  # fmt: skip
 
         def load_binary(self, name: str, cubin: bytes, shared: int, device: int) -> tuple[int, ...]:
-            said = attributes(cubin)
-            registers, stack = said.get(REGISTERS, 0), said.get(STACK_FRAME, 0)
-            KERNELS.append(Kernel(name, shared, registers, stack, len(cubin)))
-            return 0, 0, registers, stack // 4, card.threads_with(registers)
+            said = (of_code_object if card.is_amd else of_cubin)(cubin)
+            KERNELS.append(Kernel(name, shared, said.registers, said.stack_bytes, len(cubin)))
+            threads = said.max_threads or card.threads_with(said.registers)
+            return 0, 0, said.registers, said.stack_bytes // 4, threads
 
     class Driver:
         utils = Utils()
@@ -142,7 +143,7 @@ def _driver(card: Card) -> Any:
             return lambda *args, **kwargs: None
 
         def get_current_target(self) -> Any:
-            return GPUTarget("cuda", card.arch, card.warp_size)
+            return GPUTarget("hip" if card.is_amd else "cuda", card.arch, card.warp_size)
 
         def get_active_torch_device(self) -> Any:
             return torch.device("cuda", 0)
@@ -158,29 +159,6 @@ def _driver(card: Card) -> Any:
         get_current_stream = staticmethod(_device())
 
     return Driver()
-
-
-def attributes(cubin: bytes) -> dict[int, int]:
-    """What the section `.nv.info` of a cubin, an ELF file, says of its kernel: for each attribute
-    of a symbol its largest value. A record is a format, an attribute (a byte each) and 16 bits that
-    are the value itself, or with format 4 the size of what follows: a symbol and a value."""
-    (at,) = struct.unpack_from("<Q", cubin, 40)
-    size, count, names = struct.unpack_from("<HHH", cubin, 58)
-    sections = [struct.unpack_from("<IIQQQQIIQQ", cubin, at + i * size) for i in range(count)]
-    strings = sections[names][4]
-    found: dict[int, int] = {}
-    for section in sections:
-        start = strings + section[0]
-        if cubin[start : cubin.index(b"\0", start)] != b".nv.info":
-            continue
-        place, end = section[4], section[4] + section[5]
-        while place < end:
-            form, attribute, value = struct.unpack_from("<BBH", cubin, place)
-            if form == 4 and value == 8:  # of the kernel, and of each function that it calls
-                told = struct.unpack_from("<II", cubin, place + 4)[1]
-                found[attribute] = max(told, found.get(attribute, 0))
-            place += 4 + (value if form == 4 else 0)
-    return found
 
 
 def _compile_copies(interpreted: bool) -> None:

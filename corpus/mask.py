@@ -52,6 +52,7 @@ _WRAPPING = _rules(
 _PLACES_AND_NAMES = _rules(
     (r"https?://\S+", "<URL>"),
     (r"<([\w.]+)[^<>]*? at 0x[0-9a-fA-F]+>", r"<\1>"),
+    (r"\b\w+_program\.(?=[A-Z])", "<program>."),  # the program's own classes
     (r"0x[0-9a-fA-F]+", "<ADDR>"),
     (r"(?:/[\w.+@~-]+){2,}/?(?::\d+)*", "<PATH>"),
     (r"\b[a-z0-9]{40,}\b", "<HASH>"),

@@ -228,17 +228,22 @@ def _gradients(p: Program) -> Iterator[Problem]:
     if not p.training.wrt and not _learnable(p):
         yield Problem("training.wrt", "expected at least one of q, k, v: nothing has a gradient")
     if no_gradient(p):
-        yield Problem("training.wrt", "expected v among them: the score is ignored, and so q and k")
+        yield Problem("training.wrt", "expected more: a result depends on nothing that is there")
     if p.training.double and p.surround.checkpoint == "reentrant":
         yield Problem("training.double", "expected false: reentrant checkpoints allow one backward")
 
 
 def no_gradient(p: Program) -> bool:
-    """Whether the result depends on nothing that gets a gradient, as the score is ignored."""
-    if p.training is None or p.score_mod is None or _learnable(p):
+    """Whether a result depends on nothing that gets a gradient: on v alone where the score is
+    ignored, and the log-sum-exp on q and k alone, or on nothing."""
+    if p.training is None or _learnable(p):
         return False
-    scored = any(isinstance(node, Score) for _, node in nodes(p.score_mod))
-    return not scored and "v" not in p.training.wrt and not p.surround.projections
+    wrt = {"q", "k", "v"} if p.surround.projections else {*p.training.wrt}
+    ignored = p.score_mod is not None and not any(
+        isinstance(node, Score) for _, node in nodes(p.score_mod)
+    )
+    lse = isinstance(p.kernel, Flex) and p.kernel.return_lse
+    return (ignored and "v" not in wrt) or (lse and (ignored or not wrt & {"q", "k"}))
 
 
 def _learnable(p: Program) -> bool:

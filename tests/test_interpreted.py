@@ -95,10 +95,14 @@ def test_what_says_nothing_of_a_card_is_not_interpreted(program: Program, says: 
         (replace(RAGGED, compile=Compile(dynamic=True)), {"interpreted.template"}),
         (replace(FORWARD, q=Input(dtype="bfloat16"), k=Input(dtype="bfloat16"),
                  v=Input(dtype="bfloat16")), {"interpreted.template"}),
+        (replace(FORWARD, q=Input(dtype="bfloat16"), k=Input(dtype="bfloat16"),
+                 v=Input(dtype="bfloat16"), score_mod=Score(),
+                 kernel=replace(FORWARD.kernel, kernel_options={"PRESCALE_QK": True})),
+         {"interpreted.template"}),
         (replace(FORWARD, autocast="float16"), {"interpreted.template"}),
         (BY_HAND, {"interpreted.persistent reduction"}),
     ],
-    ids=["forward and backward", "dynamic", "bfloat16", "autocast", "by hand"],
+    ids=["forward and backward", "dynamic", "bfloat16", "bfloat16 scaled", "autocast", "by hand"],
 )  # fmt: skip
 def test_what_inductor_generates_is_run_and_right(
     interpreted: Run, program: Program, kinds: set[str]

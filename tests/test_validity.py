@@ -139,6 +139,14 @@ BROKEN: list[tuple[str, Program]] = [
     ("training.wrt", Program(training=Training(wrt=()))),
     (
         "training.wrt",
+        Program(kernel=Flex(return_lse=True), training=Training(wrt=("v",))),
+    ),
+    (
+        "training.wrt",
+        Program(kernel=Flex(return_lse=True), score_mod=TRUTH, training=Training()),
+    ),
+    (
+        "training.wrt",
         Program(
             kernel=Flex(), score_mod=TRUTH, training=Training(wrt=("q", "k"))
         ),

@@ -61,6 +61,8 @@ def install() -> None:
     triton_helpers.libdevice = Libdevice()
     interpreter.ReduceOps.generic_reduce = _reduce
     builder.create_dot = _dot(builder.create_dot)
+    builder.get_bf16 = _bf16
+    builder.binary_op = _in_float32(builder.binary_op)
     builder.create_masked_load = _checked(builder.create_masked_load, 1)
     builder.create_masked_store = _checked(builder.create_masked_store, 2)
 
@@ -210,6 +212,30 @@ def _checked(access: Callable[..., Any], mask_at: int) -> Callable[..., Any]:
         return access(self, ptrs, *args)
 
     return checked
+
+
+def _bf16(builder: Any, value: float) -> Any:
+    """A constant of bfloat16, which Triton's interpreter has no way to make and keeps as bits."""
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
+
+    bits = torch.tensor([value], dtype=torch.bfloat16).view(torch.uint16)
+    return TensorHandle(bits.numpy(), tl.bfloat16)
+
+
+def _in_float32(operation: Callable[..., Any]) -> Callable[..., Any]:
+    """An operation on bfloat16 by way of float32: the interpreter would do it on the bits."""
+
+    def binary_op(self: Any, lhs: Any, rhs: Any, op: Any) -> Any:
+        import triton.language as tl
+
+        if lhs.dtype.scalar != tl.bfloat16:
+            return operation(self, lhs, rhs, op)
+        wide = (self.cast_impl(one, tl.float32) for one in (lhs, rhs))
+        result = operation(self, *wide, op)
+        return result if result.data.dtype == bool else self.cast_impl(result, tl.bfloat16)
+
+    return binary_op
 
 
 def _dot(dot: Callable[..., Any]) -> Callable[..., Any]:

@@ -17,8 +17,10 @@ COMPILED_FOR_CARDS = ("sdpa", "flex", "handwritten", "function")
 """Kinds of kernel that Inductor compiles for a virtual card; the rest are libraries."""
 
 FOR_NPUS = ("npu_fusion_attention", "sdpa", "handwritten", "function")
-"""Those that torch_npu takes, and the back-ends that need no compiler of Ascend's."""
+"""Those that torch_npu takes."""
+
 BEFORE_CODE = ("none", "eager", "aot_eager")
+"""Back-ends that need no compiler of Ascend's."""
 
 NOT_ON_CPU = ("npu_fusion_attention",)
 """Kernels, and profiles of that name, that need their device; torch_npu is not imported without

@@ -47,8 +47,7 @@ def warm_up(headers: Path) -> None:
     import torch
     import torch._inductor.codecache  # looks at TMPDIR, once, for where headers are to go
 
-    os.environ["TMPDIR"] = os.getcwd()
-    tempfile.tempdir = None
+    _keep_files_here()
     with open(headers / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         drop_unfinished(headers)
@@ -73,8 +72,7 @@ def warm_up_virtual(*, interpreted: bool) -> None:
     from actors.virtual import cuda
     from actors.virtual.shadows import ShadowMode
 
-    os.environ["TMPDIR"] = os.getcwd()
-    tempfile.tempdir = None
+    _keep_files_here()
     mode = ShadowMode() if interpreted else FakeTensorMode()
     with torch._inductor.config.patch(fx_graph_cache=False), mode:
         q = torch.empty(1, 2, 128, 64, device="cuda", dtype=torch.bfloat16)
@@ -91,14 +89,19 @@ def warm_up_npu() -> None:
     import torch_npu
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    os.environ["TMPDIR"] = os.getcwd()
-    tempfile.tempdir = None
+    _keep_files_here()
     with FakeTensorMode():
         q = torch.empty(1, 2, 16, 16, device="npu", dtype=torch.bfloat16)
         attention = lambda q: torch_npu.npu_fusion_attention(q, q, q, 2, "BNSD")[0]  # noqa: E731
         torch.compile(attention, backend="aot_eager")(q)
     torch._dynamo.reset()
     _forget()
+
+
+def _keep_files_here() -> None:
+    """Temporary files go to the current folder from now on."""
+    os.environ["TMPDIR"] = os.getcwd()
+    tempfile.tempdir = None
 
 
 def _forget() -> None:

@@ -228,7 +228,7 @@ def _gradients(p: Program) -> Iterator[Problem]:
     if not p.training.wrt and not _learnable(p):
         yield Problem("training.wrt", "expected at least one of q, k, v: nothing has a gradient")
     if no_gradient(p):
-        yield Problem("training.wrt", "expected more: a result depends on nothing that is there")
+        yield Problem("training.wrt", "expected more: out or lse depends on none of them")
     if p.training.double and p.surround.checkpoint == "reentrant":
         yield Problem("training.double", "expected false: reentrant checkpoints allow one backward")
 

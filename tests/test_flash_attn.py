@@ -3,7 +3,6 @@ where `make kernels` has made its toolchain, the package itself in a sandbox."""
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,9 +23,9 @@ from generators.program import Call, Compile, Input, Layout, Program, Shape, Sur
 from generators.render import source
 from generators.shards import generate
 from generators.validity import problems
+from tests.kernels_toolchain import TOOLCHAIN, needs_kernels
 
 HERE = Path(__file__).parent
-TOOLCHAIN = HERE.parent / ".venv-kernels" / "bin" / "python"
 HALF = Input(dtype="float16")
 SHAPE = Shape(batch=2, q_heads=4, kv_heads=2, q_len=5, kv_len=7, head_dim=8)
 BASE = Program(kernel=FlashAttn(), shape=SHAPE, q=HALF, k=HALF, v=HALF)
@@ -133,11 +132,6 @@ def test_a_toolchain_without_the_package_is_one_sentence() -> None:
     check_packages(["flash_attn"], {"flash_attn": "2.8.3"}, "profiles.flash_attn")
 
 
-needs_package = pytest.mark.skipif(
-    not os.access(TOOLCHAIN, os.X_OK), reason="no .venv-kernels: make kernels makes it"
-)
-
-
 @pytest.fixture(scope="module")
 def real() -> Iterator[Executor]:
     with Scratch.create() as scratch:
@@ -147,7 +141,7 @@ def real() -> Iterator[Executor]:
 
 
 @pytest.mark.slow
-@needs_package
+@needs_kernels
 @pytest.mark.parametrize("function", ["func", "kvpacked", "varlen", "kvcache"])
 def test_the_package_itself_passes_what_it_can_do(real: Executor, function: str) -> None:
     shape = Shape(batch=1, q_heads=2, kv_heads=2, q_len=16, kv_len=32, head_dim=16)
@@ -161,7 +155,7 @@ def test_the_package_itself_passes_what_it_can_do(real: Executor, function: str)
 
 
 @pytest.mark.slow
-@needs_package
+@needs_kernels
 def test_entries_whose_caches_differ_are_not_told_to_be_interchangeable(real: Executor) -> None:
     shape = Shape(batch=2, q_heads=2, kv_heads=2, q_len=1, kv_len=16, head_dim=16)
     program = flash(shape, function="kvcache", cache=KVCache(ragged=True))
@@ -170,7 +164,7 @@ def test_entries_whose_caches_differ_are_not_told_to_be_interchangeable(real: Ex
 
 
 @pytest.mark.slow
-@needs_package
+@needs_kernels
 def test_the_package_itself_ignores_a_window(real: Executor) -> None:
     outcome = real.run_programs([flash(window=(1, 0))])[0]
     assert outcome.failure is not None
@@ -178,7 +172,7 @@ def test_the_package_itself_ignores_a_window(real: Executor) -> None:
 
 
 @pytest.mark.slow
-@needs_package
+@needs_kernels
 def test_the_package_itself_does_not_compile(real: Executor) -> None:
     program = replace(flash(), compile=Compile(backend="aot_eager"), training=TRAINED)
     failure = real.run_programs([program])[0].failure

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,9 +16,9 @@ from generators.masks import Causal
 from generators.outcome import FailureKind, Layer, Outcome
 from generators.program import Compile, Input, Program, Shape, Training
 from generators.scores import Score, Softcap
+from tests.kernels_toolchain import TOOLCHAIN, needs_kernels
 
 ROOT = Path(__file__).resolve().parent.parent
-TOOLCHAIN = ROOT / ".venv-kernels" / "bin" / "python"
 FAULTS = ROOT / "benchmarks" / "planted_gpu"
 TARGET = "interpreted-sm90"
 RAGGED = Program(
@@ -38,9 +37,6 @@ BY_HAND = Program(
 )
 FORWARD = replace(RAGGED, training=None)
 
-needs_triton = pytest.mark.skipif(
-    not os.access(TOOLCHAIN, os.X_OK), reason="no .venv-kernels: make kernels makes it"
-)
 Run = Callable[..., Outcome]
 
 
@@ -87,7 +83,7 @@ def test_what_says_nothing_of_a_card_is_not_interpreted(program: Program, says: 
 
 
 @pytest.mark.slow
-@needs_triton
+@needs_kernels
 @pytest.mark.parametrize(
     ("program", "kinds"),
     [
@@ -114,7 +110,7 @@ def test_what_inductor_generates_is_run_and_right(
 
 
 @pytest.mark.slow
-@needs_triton
+@needs_kernels
 @pytest.mark.parametrize(
     ("fault", "program", "kind", "output"),
     [
@@ -133,7 +129,7 @@ def test_a_fault_of_a_kernel_shows_in_the_numbers(
 
 
 @pytest.mark.slow
-@needs_triton
+@needs_kernels
 def test_a_store_outside_every_buffer_is_caught(interpreted: Run) -> None:
     merged = replace(
         BY_HAND, kernel=Handwritten(out_layout="merged"), training=None, mask=None,
@@ -147,7 +143,7 @@ def test_a_store_outside_every_buffer_is_caught(interpreted: Run) -> None:
 
 
 @pytest.mark.slow
-@needs_triton
+@needs_kernels
 def test_scores_are_prescaled_whatever_is_done_with_them(interpreted: Run) -> None:
     """torch's own: see PRESCALE_QK in docs/FINDINGS.md."""
     capped = replace(

@@ -3,7 +3,6 @@ compiles for them to cubins whose use of the card is told."""
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -26,9 +25,9 @@ from generators.outcome import Failure, FailureKind, Layer, Outcome, Phase, Rais
 from generators.program import Compile, Input, Mesh, Program, Shape, Surround, Training
 from generators.render import repro, source
 from generators.swarm import profile_for
+from tests.kernels_toolchain import TOOLCHAIN, needs_kernels
 
 ROOT = Path(__file__).resolve().parent.parent
-TOOLCHAIN = ROOT / ".venv-kernels" / "bin" / "python"
 BF16 = Input(dtype="bfloat16")
 FLEX = Program(
     kernel=Flex(block_mask=BlockMaskSpec()),
@@ -41,10 +40,6 @@ FLEX = Program(
     training=Training(),
 )
 SMALL = replace(FLEX, shape=Shape(batch=1, q_len=128, kv_len=128, head_dim=64), training=None)
-
-needs_triton = pytest.mark.skipif(
-    not os.access(TOOLCHAIN, os.X_OK), reason="no .venv-kernels: make kernels makes it"
-)
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +168,7 @@ def test_what_a_card_cannot_run_is_one_sentence(
 
 
 @pytest.mark.slow
-@needs_triton
+@needs_kernels
 @pytest.mark.parametrize(
     ("target", "shared"),
     [
@@ -195,7 +190,7 @@ def test_forward_and_backward_of_flex_become_cubins(
 
 
 @pytest.mark.slow
-@needs_triton
+@needs_kernels
 def test_tiles_that_fit_one_card_do_not_fit_a_smaller_one(
     on_card: Callable[..., Outcome],
 ) -> None:
@@ -212,7 +207,7 @@ def test_tiles_that_fit_one_card_do_not_fit_a_smaller_one(
 
 
 @pytest.mark.slow
-@needs_triton
+@needs_kernels
 def test_what_a_program_makes_and_captures_goes_along(on_card: Callable[..., Outcome]) -> None:
     inside = replace(SMALL, kernel=Flex(block_mask=BlockMaskSpec(made="inside"), mods="nested"))
     by_hand = Program(
@@ -225,7 +220,7 @@ def test_what_a_program_makes_and_captures_goes_along(on_card: Callable[..., Out
 
 
 @pytest.mark.slow
-@needs_triton
+@needs_kernels
 def test_the_cpu_is_what_it_was_before_a_card(on_card: Callable[..., Outcome]) -> None:
     plain = replace(SMALL, compile=Compile(), training=None, kernel=Handwritten())
     before = on_card(plain, "cpu")
@@ -237,7 +232,7 @@ def test_the_cpu_is_what_it_was_before_a_card(on_card: Callable[..., Outcome]) -
 
 
 @pytest.mark.slow
-@needs_triton
+@needs_kernels
 def test_a_failure_has_its_kind_and_layer(on_card: Callable[..., Outcome]) -> None:
     cached = replace(
         SMALL,
@@ -250,7 +245,7 @@ def test_a_failure_has_its_kind_and_layer(on_card: Callable[..., Outcome]) -> No
 
 
 @pytest.mark.slow
-@needs_triton
+@needs_kernels
 def test_nothing_of_a_card_is_left_in_what_runs_on_the_cpu(
     on_card: Callable[..., Outcome], scratch: Path
 ) -> None:

@@ -23,9 +23,9 @@ from generators.outcome import FailureKind, Outcome
 from generators.program import Compile, Input, Mesh, Program, Shape, Surround, Training
 from generators.render import repro, source
 from generators.shards import shard_programs
+from tests.kernels_toolchain import TOOLCHAIN, needs_kernels
 
 ROOT = Path(__file__).resolve().parent.parent
-TOOLCHAIN = ROOT / ".venv-kernels" / "bin" / "python"
 TARGET = "virtual-ascend910b"
 HALF = Input(dtype="float16")
 TRACED = Compile(backend="aot_eager")
@@ -35,11 +35,6 @@ SHAPE = Shape(batch=2, q_heads=8, kv_heads=4, q_len=128, kv_len=128, head_dim=64
 def npu(**spec: object) -> Program:
     kernel = NpuFusionAttention(**spec)  # type: ignore[arg-type]
     return Program(kernel=kernel, shape=SHAPE, q=HALF, k=HALF, v=HALF, training=Training())
-
-
-needs_torch_npu = pytest.mark.skipif(
-    not os.access(TOOLCHAIN, os.X_OK), reason="no .venv-kernels: make kernels makes it"
-)
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +127,7 @@ def test_a_toolchain_without_torch_npu_is_one_sentence(scratch: Path) -> None:
         Executor(config)
 
 
-@needs_torch_npu
+@needs_kernels
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["BNSD", "BSND", "BSH", "SBH", "TND"])
 def test_every_layout_runs_and_compiles_forward_and_backward(
@@ -144,7 +139,7 @@ def test_every_layout_runs_and_compiles_forward_and_backward(
         assert "virtual: tensors are fake" in outcome.skipped["numbers"]
 
 
-@needs_torch_npu
+@needs_kernels
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 32])
 @pytest.mark.parametrize("placement", ["heads", "length", "batch"])
@@ -157,7 +152,7 @@ def test_torch_npu_has_a_sharding_rule_for_its_operator(
         assert outcome.status == "passed", outcome
 
 
-@needs_torch_npu
+@needs_kernels
 @pytest.mark.slow
 def test_sdpa_and_autograd_functions_run_on_it_too(on_npu: Callable[..., Outcome]) -> None:
     shape = replace(SHAPE, kv_heads=SHAPE.q_heads)
@@ -186,7 +181,7 @@ with torch._subclasses.fake_tensor.FakeTensorMode():
 """
 
 
-@needs_torch_npu
+@needs_kernels
 @pytest.mark.slow
 def test_wrong_arguments_are_told_by_the_real_schema(tmp_path: Path) -> None:
     ran = subprocess.run(
@@ -202,7 +197,7 @@ def test_wrong_arguments_are_told_by_the_real_schema(tmp_path: Path) -> None:
     assert unknown == "torch.Size([2, 8, 128, 64])"
 
 
-@needs_torch_npu
+@needs_kernels
 @pytest.mark.slow
 def test_a_cpu_program_is_what_it_was_beside_an_npu(on_npu: Callable[..., Outcome]) -> None:
     program = Program(kernel=Sdpa(), compile=TRACED)

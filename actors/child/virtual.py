@@ -26,7 +26,7 @@ VALUES = ("numbers", "purity", "determinism", "batch_permutation")
 
 NO_VALUES = {
     "pattern": r"^[\w.]*(DataDependentOutput|DynamicOutputShape|UnsupportedOperator)Exception: ",
-    "why": "virtual: what is done depends on values, which fake tensors do not have",
+    "why": "virtual: it takes values, or an operator that fake tensors do not have",
 }
 """Raised by what runs on the fake tensors; what a compiler meets on its way is wrapped by it."""
 

@@ -1,0 +1,14 @@
+"""The toolchain that `make kernels` makes, and the mark of tests that need it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+TOOLCHAIN = Path(__file__).resolve().parent.parent / ".venv-kernels" / "bin" / "python"
+
+needs_kernels = pytest.mark.skipif(
+    not os.access(TOOLCHAIN, os.X_OK), reason="no .venv-kernels: make kernels makes it"
+)

@@ -263,10 +263,16 @@ def _preload(folder: Path, told: _PreloadFile) -> Preload:
 
 def with_corpus(found: list[Bucket], corpora: Sequence[Path]) -> list[Bucket]:
     """`found`, and the buckets of `corpora` besides, labelled as known: what belongs to one of
-    those is counted and not looked into again. Raises CaseError."""
+    those is counted and not looked into again. The key of a bucket that was kept under older rules
+    is computed afresh from its cases, as for a replay. Raises CaseError."""
+    cases: dict[Path, list[Case]] = {}
+    for folder in find_cases(corpora):
+        cases.setdefault(folder.parent, []).append(read_case(folder))
     buckets = {bucket.id: bucket for bucket in found}
-    for case in find_cases(corpora):
-        bucket = read_bucket(case.parent)
+    for folder, kept in cases.items():
+        bucket = read_bucket(folder)
+        keys = [signature(case.failure, case.program).strong for case in kept]
+        strong = bucket.strong if bucket.strong in keys else keys[0]
         label = bucket.known_issue or f"corpus {bucket.id}"
-        buckets.setdefault(bucket.id, replace(bucket, known_issue=label))
+        buckets.setdefault(bucket.id, replace(bucket, strong=strong, known_issue=label))
     return list(buckets.values())

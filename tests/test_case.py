@@ -22,6 +22,7 @@ from corpus.case import (
     find_cases,
     read_bucket,
     read_case,
+    with_corpus,
     write_bucket,
     write_case,
 )
@@ -269,3 +270,20 @@ def test_a_preload_file_is_recorded_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "fault.py"
     path.write_bytes(CASE.preload[0].text.encode())
     assert Preload.of(path) == CASE.preload[0]
+
+
+def test_a_corpus_kept_under_older_rules_for_keys_is_known_all_the_same(tmp_path: Path) -> None:
+    stale = replace(BUCKET, strong="nonfinite-of-older-rules", known_issue=None)
+    write_bucket(tmp_path, stale)
+    write_case(tmp_path, stale, CASE)
+    (known,) = with_corpus([], [tmp_path])
+    assert known.strong == BUCKET.strong
+    assert known.known_issue == f"corpus {BUCKET.id}"
+
+
+def test_the_shipped_buckets_are_known_by_the_keys_of_today() -> None:
+    cases = ROOT / "corpus" / "cases"
+    keys = {bucket.strong for bucket in with_corpus([], [cases])}
+    for folder in find_cases([cases]):
+        case = read_case(folder)
+        assert signature(case.failure, case.program).strong in keys, folder

@@ -21,12 +21,17 @@ from fuzz.schedule import Stage
 from fuzz.tasks import ReproTask
 from fuzz.variants import Variants, variants
 from generators.features import features
-from generators.outcome import Failure, FailureKind, Outcome
+from generators.kernels.specs import Handwritten, Sdpa
+from generators.outcome import Failure, FailureKind, Layer, Outcome
 from generators.program import Program
 
 ALWAYS_RUNS = 3
 """Runs, all failing, that a candidate needs for a failure that depends on what lies in memory and
 has always shown so far."""
+
+
+FUSED = "inductor.fuse_attention"
+"""The feature of a program in which Inductor found attention by hand to fuse."""
 
 
 @dataclass
@@ -69,11 +74,20 @@ class Investigation:
 
 
 def fails_wherever(row: FailureRow, kind: FailureKind | None = None) -> Judge:
-    """Says whether a run failed as that of `row` did, with its kernel or another. What
-    `torch.func.grad` hides, a result that is wrong itself, is what its gradients are wrong by."""
+    """Says whether a run failed as that of `row` did, with its kernel or another.
+
+    What `torch.func.grad` hides, a result that is wrong itself, is what its gradients are wrong by;
+    and where Inductor fused attention by hand into SDPA, SDPA is what ran.
+    """
     alike = fails_alike(row.strong, row.program.kernel, kind)
     failure = row.outcome.failure
-    if row.program.transform != "grad" or failure is None or not failure.diffs:
+    if failure is None or not failure.diffs:
+        return alike
+    if isinstance(row.program.kernel, Handwritten) and FUSED in row.outcome.features:
+        key = signature(replace(failure, layer=Layer.EAGER), _sdpa(row.program)).strong
+        itself = fails_alike(key, kind=kind)
+        return lambda program, outcome: itself(program, outcome) or alike(program, outcome)
+    if row.program.transform != "grad":
         return alike
     of_result = replace(failure, diffs=tuple(replace(d, output="out") for d in failure.diffs))
     key = signature(of_result, row.program).strong
@@ -84,6 +98,10 @@ def fails_wherever(row: FailureRow, kind: FailureKind | None = None) -> Judge:
         return shows or alike(program, outcome)
 
     return judge
+
+
+def _sdpa(program: Program) -> Program:
+    return replace(program, kernel=Sdpa())
 
 
 class Stages:

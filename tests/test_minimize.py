@@ -290,3 +290,27 @@ def test_wrong_gradients_of_a_transform_are_minimized_to_a_wrong_result() -> Non
     assert not fails_wherever(replace(row, program=Program(training=Training())))(
         Program(), off("out")
     )
+
+
+def test_what_is_wrong_with_fused_attention_by_hand_is_minimized_to_sdpa() -> None:
+    def changed(layer: Layer, features: tuple[str, ...] = ()) -> Outcome:
+        diff = Diff(output="q", what="value", expected="unchanged", actual="changed")
+        failure = Failure(
+            kind=FailureKind.MUTATION, phase=Phase.CHECK, layer=layer, diffs=(diff,)
+        )  # fmt: skip
+        return Outcome(status="failed", failure=failure, features=features)
+
+    program = Program(kernel=Handwritten(), compile=Compile())
+    found = changed(Layer.INDUCTOR, ("inductor.fuse_attention",))
+    assert found.failure is not None
+    row = FailureRow(
+        number=1, program_id="p", program=program, outcome=found, shard=0, state=State.CONFIRMED,
+        strong=signature(found.failure, program).strong,
+    )  # fmt: skip
+    alike = fails_wherever(row, FailureKind.MUTATION)
+    assert alike(program, found)
+    assert alike(Program(), changed(Layer.EAGER))
+    assert not alike(Program(kernel=Handwritten()), changed(Layer.EAGER))
+    assert not alike(Program(), BOOM)
+    not_fused = fails_wherever(replace(row, outcome=changed(Layer.INDUCTOR)))
+    assert not not_fused(Program(), changed(Layer.EAGER))

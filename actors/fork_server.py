@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from actors import procs
+from actors.devices import DEVICES
 from actors.job import Limits
 from actors.virtual.cards import CARDS
 
@@ -88,7 +89,9 @@ class ForkServer:
             "TMPDIR": str(headers),
             "TORCHINDUCTOR_CACHE_DIR": str(headers / "warm"),
         }
-        if target not in CARDS:
+        if target in DEVICES:
+            ours["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # CUDA's own check would start it
+        elif target not in CARDS:
             # triton decides at import; on a CPU its kernels (flash_attn's) can only be interpreted
             ours["TRITON_INTERPRET"] = "1"
         return inherited | ours

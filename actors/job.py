@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Protocol
 
+from actors.devices import DEVICES
 from generators.kernels.specs import FlashAttn
 from generators.outcome import Phase
 from generators.program import Compile, Program
@@ -15,11 +16,12 @@ from generators.validity import mask_axes, score_axes
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     """What one program may use. `memory_mb` bounds private memory of each of its processes, torch's
-    own (about 500 MiB) included; `file_mb` the size of each file it writes (a precompiled header
+    own (about 500 MiB) included; `device_memory_mb` what torch allocates on an accelerator; `file_mb` the size of each file it writes (a precompiled header
     is 150 MB); `processes` how many threads and processes its user may run beside those that run
     already, which Linux does not enforce for root."""
 
     memory_mb: int = 4096
+    device_memory_mb: int = 8192
     file_mb: int = 512
     processes: int = 4096
 
@@ -79,7 +81,7 @@ class Job:
     `ranks` is how many processes run it together, each the whole of it. `plain` is the source for
     the CPU of a program whose compiled kernels are interpreted there.
     `compute_dtype` is the autocast dtype, if any: the precision of the yardstick. `deterministic`:
-    two runs must agree bit for bit. `layers`: find the layer to blame. `features`: report what the
+    two runs must agree bit for bit. `dirty_memory`: fresh memory of an accelerator is NaN. `layers`: find the layer to blame. `features`: report what the
     compiler did. `oracles` holds further settings of single oracles by name.
     """
 
@@ -90,6 +92,7 @@ class Job:
     refusals: tuple[tuple[str, str], ...] = ()
     compute_dtype: str | None = None
     deterministic: bool = True
+    dirty_memory: bool = False
     layers: bool = True
     features: bool = True
     oracles: dict[str, Any] = field(default_factory=dict)
@@ -116,6 +119,9 @@ class Job:
             layers=ranks == 1,  # ranks would not find the blame in step
             refusals=tuple((r.pattern, r.why) for r in refusals),
             compute_dtype=program.autocast,
+            # Gradients of the fused kernels of accelerators are sums in no fixed order.
+            deterministic=target not in DEVICES or program.training is None,
+            dirty_memory=program.dirty_memory,
             oracles={
                 "batch_permutable": batches_are_independent(program),
                 "disables": program.surround.integration == "disable",
@@ -135,6 +141,7 @@ class Job:
             "refusals": [{"pattern": pattern, "why": why} for pattern, why in self.refusals],
             "compute_dtype": self.compute_dtype,
             "deterministic": self.deterministic,
+            "dirty_memory": self.dirty_memory,
             "layers": self.layers,
             "features": self.features,
             "oracles": self.oracles,

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 import ray
 
-from actors import confine
+from actors import confine, devices
 from actors.job import Deadlines
+from actors.sandbox import SandboxError
 from actors.shard import Shard, ShardReport
 from actors.worker import Executor, Until, WorkerConfig
 from generators.outcome import Outcome
@@ -22,7 +23,11 @@ class Worker:
     becomes its child. It dies with the process that Ray started it from."""
 
     def __init__(self, config: WorkerConfig) -> None:
-        """Raises SandboxError when programs cannot run here."""
+        """Raises SandboxError when programs cannot run here, or it sees other devices than its
+        own."""
+        assigned = ray.get_runtime_context().get_accelerator_ids()
+        if (wrong := devices.not_pinned(config.targets, assigned)) is not None:
+            raise SandboxError(wrong)
         confine.prctl(confine.PR_SET_CHILD_SUBREAPER, 1)
         confine.prctl(confine.PR_SET_PDEATHSIG, signal.SIGKILL)
         self._executor = Executor(config)
@@ -32,6 +37,10 @@ class Worker:
 
     def pid(self) -> int:
         return os.getpid()
+
+    def visible_devices(self) -> dict[str, str]:
+        """The variables that say which devices it sees."""
+        return devices.visible()
 
     def run_shard(self, shard: Shard) -> ShardReport:
         return self._executor.run_shard(shard)

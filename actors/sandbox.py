@@ -161,6 +161,7 @@ class Sandbox:
             attempt.directory.mkdir()
             attempt.source.write_text(source)
             message = attempt.job.to_message(str(attempt.source), self.preload)
+            message["device_memory_mb"] = self.limits.device_memory_mb
             (attempt.directory / "job.json").write_text(json.dumps(message))
         except OSError as error:
             raise SandboxError(f"{self._folder}: cannot write there: {error.strerror}") from error

@@ -1,7 +1,7 @@
 """Targets: what a program can be compiled for and run on, by name.
 
-A target that is there runs programs; a virtual one compiles them for a card that need not be there
-and runs nothing. `actors.targets` says which of them this machine can serve.
+A target that is there, the CPU or a device, runs programs; a virtual one compiles them for a card
+that need not be there and runs nothing. `actors.targets` says which of them this machine can serve.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from actors.devices import DEVICES
 from actors.virtual.cards import CARDS, INTERPRETED, NPUS, Card, Npu
+from generators.kernels import REGISTRY
 from generators.program import Program
 from generators.swarm import BACKENDS, MAX_COST, PROFILES, Place, by_weight
 
@@ -22,7 +24,10 @@ FOR_NPUS = ("npu_fusion_attention", "sdpa", "handwritten", "function")
 BEFORE_CODE = ("none", "eager", "aot_eager")
 """Back-ends that need no compiler of Ascend's."""
 
-NOT_ON_CPU = ("npu_fusion_attention",)
+GPUS = ("cuda", "xpu")
+"""What torch calls them."""
+
+OF_NPUS = ("npu_fusion_attention",)
 """Kernels, and profiles of that name, that need their device; torch_npu is not imported without
 the libraries of one."""
 
@@ -49,23 +54,26 @@ class Target:
     card: Card | Npu | None = None
     interpreted: bool = False
 
-    @property
-    def kernels(self) -> tuple[str, ...]:
-        """The kinds of kernel that a virtual target takes."""
-        if isinstance(self.card, Npu):
+    def kernels(self, preload: bool = False) -> tuple[str, ...]:
+        """The kinds of kernel that it takes; `preload` as for `unfit`."""
+        if self.device == "npu":
             return FOR_NPUS
-        return INTERPRETED_KERNELS if self.interpreted else COMPILED_FOR_CARDS
+        if self.interpreted:
+            return INTERPRETED_KERNELS
+        if self.is_virtual:
+            return COMPILED_FOR_CARDS
+        return tuple(kind for kind in REGISTRY if preload or kind not in OF_NPUS)
 
     @property
     def place(self) -> Place:
         """What programs are drawn for it."""
         cost = INTERPRETED_COST if self.interpreted else MAX_COST
-        backends = BEFORE_CODE if isinstance(self.card, Npu) else BACKENDS
+        fake_npu = isinstance(self.card, Npu)
         return Place(
             max_cost=cost,
-            gpu=self.device == "cuda",
-            backends=backends,
-            one_rank=self.device == "npu",
+            gpu=self.device in GPUS,
+            backends=BEFORE_CODE if fake_npu else BACKENDS,
+            one_rank=fake_npu,
             as_trained=isinstance(self.card, Card) and not self.interpreted,
         )
 
@@ -78,21 +86,28 @@ class Target:
     def is_virtual(self) -> bool:
         return self.card is not None
 
+    @property
+    def is_device(self) -> bool:
+        """Whether it is an accelerator that is there."""
+        return self.name in DEVICES
+
+    @property
+    def has_ranks(self) -> bool:
+        """Whether programs of several ranks run there: a device is one."""
+        return self.name == "cpu" or self.place.one_rank
+
     def unfit(self, program: Program, preload: bool = False) -> str | None:
         """Why `program` cannot be run on this target, as a sentence that begins with a key of the
         program; None for one that can. `preload`: files are loaded before it, which may stand in
         for its kernel's package."""
-        if not self.is_virtual:
-            if program.kernel.kind in NOT_ON_CPU and not preload:
-                return (
-                    f"kernel.kind: {program.kernel.kind} runs on {self.name} over a stand-in only"
-                )
-            return None
-        if program.kernel.kind not in self.kernels:
-            known = ", ".join(self.kernels)
-            return f"kernel.kind: {self.name} takes one of {known}, got {program.kernel.kind}"
-        if program.mesh is not None and self.device == "cuda":
-            return f"mesh: expected none, as {self.name} is one card"
+        kind, known = program.kernel.kind, self.kernels(preload)
+        if kind not in known:
+            if not self.is_virtual and kind in OF_NPUS:
+                return f"kernel.kind: {kind} runs on {self.name} over a stand-in only"
+            return f"kernel.kind: {self.name} takes one of {', '.join(known)}, got {kind}"
+        if program.mesh is not None and not self.has_ranks:
+            one = "card" if self.is_virtual else "device"
+            return f"mesh: expected none, as {self.name} is one {one}"
         if program.compile is not None and program.compile.backend not in self.place.backends:
             known = ", ".join(self.place.backends[1:])
             return f"compile.backend: {self.name} takes one of {known}"
@@ -106,20 +121,19 @@ class Target:
     def profiles(self, weights: Mapping[str, float], preload: bool = False) -> dict[str, float]:
         """Those of a campaign's profiles, with their weights, whose programs this target takes;
         `preload` as for `unfit`."""
-        if not self.is_virtual:
-            without = () if preload else NOT_ON_CPU
-            return {name: weight for name, weight in weights.items() if name not in without}
-        fit = set(self.kernels)
+        fit = set(self.kernels(preload))
         return {
             name: weight
             for name, weight in weights.items()
-            if (name != "ranks" or self.place.one_rank)
+            if (name != "ranks" or self.has_ranks)
             and fit.issuperset(kernel for kernel, _ in PROFILES[name].kernels)
             and any(backend in self.place.backends for backend, _ in PROFILES[name].backends)
         }
 
     def environment(self, other: Mapping[str, str]) -> dict[str, str]:
         """`other`, which may be of another target of the same toolchain, with this one instead."""
+        if self.is_device and other.get("target", self.name) == self.name:
+            return {**other, "target": self.name}
         toolchain = {name: text for name, text in other.items() if name != "card"}
         if self.card is None:
             return toolchain | {"target": self.name}
@@ -136,6 +150,7 @@ class Target:
 
 TARGETS = {
     "cpu": Target("cpu", "cpu"),
+    **{name: Target(name, name) for name in DEVICES},
     **{name: Target(name, "cuda", card) for name, card in CARDS.items()},
     **{name: Target(name, "cuda", card, interpreted=True) for name, card in INTERPRETED.items()},
     **{name: Target(name, "npu", npu) for name, npu in NPUS.items()},

@@ -10,15 +10,16 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+from actors.devices import DEVICES
 from actors.virtual import cann
 from actors.virtual.cards import CARDS, INTERPRETED, NPUS, Card, Npu
 
 PROBE_S = 120.0
 _PROBE = """
-import importlib.util, json
+import importlib, importlib.util, json
 said = {
     name: importlib.util.find_spec(module) is not None
-    for name, module in (("npu", "torch_npu"), ("triton", "triton"))
+    for name, module in (("torch_npu", "torch_npu"), ("triton", "triton"))
 }
 try:
     import torch
@@ -27,7 +28,14 @@ except Exception as error:
 else:
     said["torch"] = str(torch.__version__)
     said["cuda_build"] = torch.backends.cuda.is_built()
-    said["cuda"] = torch.cuda.is_available()
+    said["maker"] = "ROCm" if torch.version.hip else "CUDA"
+    for name, module in (("cuda", "torch"), ("xpu", "torch"), ("npu", "torch_npu")):
+        try:
+            importlib.import_module(module)
+            device = torch.get_device_module(name)
+            said[name] = device.get_device_name(0) if device.is_available() else None
+        except Exception as error:
+            said[name], said[f"{name}_error"] = None, f"{type(error).__name__}: {error}"[:300]
 print(json.dumps(said))
 """
 
@@ -50,8 +58,7 @@ def targets(toolchain: str = sys.executable) -> list[TargetStatus]:
         TargetStatus(name=name, can_run=can_run, reason=reason, toolchain=toolchain)
         for name, (can_run, reason) in (
             ("cpu", _cpu(said)),
-            ("cuda", _cuda(said)),
-            ("npu", _npu(said)),
+            *((name, _device(said, name)) for name in DEVICES),
             *((name, _virtual(said, card, "runs no kernel")) for name, card in CARDS.items()),
             *((n, _virtual(said, card, "interprets them")) for n, card in INTERPRETED.items()),
             *((name, _virtual_npu(said, npu)) for name, npu in NPUS.items()),
@@ -85,20 +92,20 @@ def _cpu(said: dict[str, Any]) -> tuple[bool, str]:
     return True, f"torch {said['torch']} with {compiler}"
 
 
-def _cuda(said: dict[str, Any]) -> tuple[bool, str]:
+def _device(said: dict[str, Any], name: str) -> tuple[bool, str]:
     if "error" in said:
         return False, f"torch cannot be imported: {said['error']}"
-    if not said["cuda_build"]:
+    what = {"cuda": said["maker"], "xpu": "XPU", "npu": "NPU"}[name]
+    if name == "cuda" and not said["cuda_build"]:
         return False, f"torch {said['torch']} is built without CUDA"
-    if not said["cuda"]:
-        return False, f"torch {said['torch']} finds no CUDA device"
-    return False, "a CUDA device is there, but programs run on the CPU only so far"
-
-
-def _npu(said: dict[str, Any]) -> tuple[bool, str]:
-    if not said.get("npu", False):
+    if name == "npu" and not said["torch_npu"]:
         return False, "torch_npu is not installed in the toolchain"
-    return False, "torch_npu is there, but programs run on the CPU only so far"
+    if said[name] is None:
+        why = f": {said[f'{name}_error']}" if f"{name}_error" in said else ""
+        return False, f"torch {said['torch']} finds no {what} device{why}"
+    if not said["triton"] and name != "npu":
+        return False, "triton is not installed in the toolchain"
+    return True, f"{said[name]}; torch {said['torch']}"
 
 
 def _virtual(said: dict[str, Any], card: Card, then: str) -> tuple[bool, str]:
@@ -122,7 +129,7 @@ def _virtual_npu(said: dict[str, Any], npu: Npu) -> tuple[bool, str]:
         return False, f"torch cannot be imported: {said['error']}"
     if said["cuda_build"]:
         return False, f"torch {said['torch']} is built with CUDA; this needs a CPU build"
-    if not said["npu"]:
+    if not said["torch_npu"]:
         return False, "torch_npu is not installed in the toolchain"
     if cann.DRIVER.exists():
         return False, f"{cann.DRIVER} is there: this machine has an NPU, which is not to be faked"

@@ -32,12 +32,14 @@ Until = Literal["failed", "not failed"] | None
 class WorkerConfig:
     """What a worker is. `toolchain` is a Python interpreter with torch, `scratch` the root of a
     `Scratch`, `preload` paths of files that the sandbox executes before each program. What is not
-    said to run elsewhere runs on the first of `targets`."""
+    said to run elsewhere runs on the first of `targets`. `per_device` is how many workers share an
+    accelerator."""
 
     scratch: str
     toolchain: str = sys.executable
     targets: tuple[str, ...] = ("cpu",)
     preload: tuple[str, ...] = ()
+    per_device: int = 1
     limits: Limits = field(default_factory=Limits)
     deadlines: Deadlines = field(default_factory=Deadlines)
 

@@ -53,7 +53,7 @@ def know_own_package() -> None:
 if __name__ == "__main__":
     know_own_package()
 
-from actors import confine, procs, warm  # noqa: E402
+from actors import confine, devices, procs, warm  # noqa: E402
 from actors.child import main as child  # noqa: E402
 from actors.virtual import cann, cards, copies, shim  # noqa: E402
 
@@ -89,6 +89,7 @@ def main() -> None:
 def prepare(headers: Path, target: str) -> dict[str, str]:
     """Imports torch and warms it up; returns the environment's description."""
     card, npu = cards.card_of(target), cards.NPUS.get(target)
+    there: dict[str, str] = {}
     if card is not None:
         shim.load(headers / "virtual")
     if npu is not None:
@@ -98,7 +99,10 @@ def prepare(headers: Path, target: str) -> dict[str, str]:
     torch.set_num_threads(1)
     if card is not None or npu is not None:
         copies.install()
-    if npu is not None:
+    if target in devices.DEVICES:
+        there = {"card": devices.name_of(target)}
+        devices.make_known(target)
+    elif npu is not None:
         warm.warm_up_npu()
     elif card is None:
         # Autograd starts a thread per device it finds, later ones of the warm-up's own making
@@ -122,6 +126,7 @@ def prepare(headers: Path, target: str) -> dict[str, str]:
         "triton": version("triton") or "none",
         "cxx": compiler_version(),
         **{name: found for name in OPTIONAL if (found := version(name))},
+        **there,
     }
 
 

@@ -276,6 +276,7 @@ def worker_config(config: CampaignConfig, scratch: Path) -> WorkerConfig:
         toolchain=config.python,
         targets=tuple(config.targets),
         preload=tuple(str(path) for path in config.preload),
+        per_device=config.workers_per_device,
         limits=Limits(**config.limits.model_dump()),
         deadlines=Deadlines(**config.deadlines.model_dump()),
     )

@@ -74,7 +74,8 @@ def replay(
     that is stored with the case: say so only for a corpus from people you trust. The cases shipped
     with attnfuzz need neither.
 
-    A case runs on the target that it was recorded on. One whose target is not to be had with this
+    A case runs on the target that it was recorded on. Where one of a virtual card is run on a device
+    (`--target cuda`), that confirms or refutes it, which is recorded beside the case. One whose target is not to be had with this
     toolchain (a virtual card without triton, say) is not run, which is said and counted.
 
     `attnfuzz replay campaigns/night --toolchain /opt/torch-2.12/bin/python`
@@ -96,6 +97,7 @@ def replay(
     on = [target or case.environment.get("target", "cpu") for case in cases]
     places = _Places(folders, on, python, files, allowed, workers, not as_json)
     results, now = _results(cases, places)
+    _record(folders, cases, on, results, now, tell=not as_json)
     told = Counter(result.verdict.value for result in results)
     if as_json:
         pairs = zip(folders, cases, results, strict=True)
@@ -176,6 +178,39 @@ def _results(cases: Sequence[Case], at: _Places) -> tuple[list[Replayed], dict[s
                 replayed = run(recorded, evaluate, settled)
                 results |= dict(zip(places, replayed, strict=True))
     return [results[place] for place in range(len(cases))], environment
+
+
+def _record(
+    folders: Sequence[Path],
+    cases: Sequence[Case],
+    on: Sequence[str],
+    results: Sequence[Replayed],
+    now: dict[str, str],
+    *,
+    tell: bool,
+) -> None:
+    """Writes beside each virtual finding that was run on a device what that has shown."""
+    from actors.target import TARGETS
+    from corpus.confirmation import Confirmation, add_confirmation
+
+    for folder, case, name, result in zip(folders, cases, on, results, strict=True):
+        recorded = TARGETS.get(case.environment.get("target", "cpu"))
+        if recorded is None or not recorded.is_virtual or not TARGETS[name].is_device:
+            continue
+        if result.verdict.value == "not_run":
+            continue
+        same = result.verdict.value in ("as_recorded", "flaky")
+        latest = Confirmation(
+            target=name,
+            card=now.get("card", "unknown"),
+            torch=now.get("torch", "unknown"),
+            verdict="confirmed" if same else "refuted",
+            saw=None if same else result.tells,
+        )
+        with user_path(folder):
+            add_confirmation(folder, latest)
+        if tell:
+            typer.echo(f"{latest}: {folder}")
 
 
 def _hangs(cases: Sequence[Case]) -> frozenset[str]:

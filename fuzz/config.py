@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from actors.target import NOT_ON_CPU, TARGETS
+from actors.target import OF_NPUS, TARGETS
 from generators.safe_yaml import ProgramError, load_yaml_safely, read_text
 from generators.swarm import PROFILES, UserFunction
 
@@ -33,9 +33,11 @@ class _Section(BaseModel):
 
 
 class LimitsConfig(_Section):
-    """What one program's processes may take: MiB of memory, MiB of one file, processes."""
+    """What one program's processes may take: MiB of memory, MiB of an accelerator's, MiB of one
+    file, processes."""
 
     memory_mb: Annotated[int, Field(ge=256, le=1 << 20)] = 4096
+    device_memory_mb: Annotated[int, Field(ge=256, le=1 << 20)] = 8192
     file_mb: Annotated[int, Field(ge=1, le=1 << 20)] = 512
     processes: Annotated[int, Field(ge=1, le=1 << 20)] = 4096
 
@@ -80,6 +82,7 @@ class CampaignConfig(_Section):
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     minutes: Annotated[float, Field(gt=0, le=MAX_MINUTES)] = 480
     workers: Annotated[int, Field(ge=1, le=1024)] = 2
+    workers_per_device: Annotated[int, Field(ge=1, le=64)] = 1
     shard_size: Annotated[int, Field(ge=1, le=10_000)] = 10
     profiles: dict[str, Weight] = Field(default={"mixed": 1.0}, min_length=1)
     functions: tuple[UserFunction, ...] = ()
@@ -192,7 +195,7 @@ def _check_profiles(config: CampaignConfig, where: str) -> None:
             names = ", ".join(config.targets)
             raise ConfigError(
                 f"{where}: profiles.{profile}: expected one whose programs some target can take, "
-                f"of {names}{STAND_IN if profile in NOT_ON_CPU else ''}."
+                f"of {names}{STAND_IN if profile in OF_NPUS else ''}."
             )
     if config.profiles.get("function") and not config.functions:
         raise ConfigError(f"{where}: functions: expected some for the profile function to call.")

@@ -62,7 +62,7 @@ def _run_once(task: ReproTask, script: Path, folder: Path) -> ReproRun:
     end = time.monotonic() + task.timeout_s
     with (folder / "stderr").open("w+b") as stderr:
         processes = []
-        for environment in _ranks(task.processes, _environment(folder)):
+        for environment in _ranks(task.processes, _environment(folder) | dict(task.environment)):
             processes.append(
                 subprocess.Popen(
                     [task.python, "-I", *arguments],

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from corpus.bucket import Bucket, kin
 from corpus.case import bucket_folder, read_bucket
+from corpus.confirmation import read_confirmations
 from corpus.store import DATABASE, FailureRow, Store
 from fuzz.errors import UserError
 from fuzz.findings import (
@@ -58,6 +59,7 @@ def _campaign_page(store: Store, directory: Path, name: str) -> Page:
         variants=store.variants(program_id(program)),
         kin=tuple(kin(bucket, buckets)),
         cases=tuple(str(path.parent) for path in sorted(folder.glob("[!.]*/program.yaml"))),
+        confirmations=tuple(read_confirmations(folder / program_id(program))),
     )
 
 
@@ -87,6 +89,7 @@ def _corpus_page(corpus: Path, name: str) -> Page:
         bucket=bucket,
         kin=tuple(kin(bucket, others)),
         cases=tuple(str(folder / case.id) for case in cases),
+        confirmations=tuple(read_confirmations(folder / smallest.id)),
     )
 
 

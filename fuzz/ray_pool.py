@@ -1,16 +1,19 @@
-"""A pool of Ray actors, one per slot, each pinned to its CPU by Ray's own resources."""
+"""A pool of Ray actors, one per slot, each pinned to its CPU, and its GPU or NPU if it is for one, by
+Ray's own resources."""
 
 from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import ray
 from ray.exceptions import RayActorError, RayTaskError, WorkerCrashedError
 
+from actors.devices import resources_of
 from actors.remote import Worker
 from actors.sandbox import SandboxError
 from actors.worker import WorkerConfig
@@ -31,6 +34,9 @@ from fuzz.tasks import (
 OBJECT_STORE_BYTES = 100 * 1024 * 1024
 """Reports are small; Ray's default would take a third of the machine's memory."""
 
+SHARES = 10_000
+"""Into how many parts Ray divides one of a resource."""
+
 FATAL = (SandboxError, OSError)
 """Exceptions of a worker that no other task would be spared: they end the campaign."""
 
@@ -45,14 +51,19 @@ class _Running:
 
 class RayPool:
     """See the module's docstring. A worker that dies is replaced and its task tried again, up to
-    `MAX_ATTEMPTS` times in all. Raises what a worker's sandbox raised when it cannot start."""
+    `MAX_ATTEMPTS` times in all. Raises what a worker's sandbox raised when it cannot start.
+    `devices` says how many accelerators there are, by Ray's name, where Ray is not to find out."""
 
-    def __init__(self, config: WorkerConfig, workers: int) -> None:
+    def __init__(
+        self, config: WorkerConfig, workers: int, devices: Mapping[str, int] | None = None
+    ) -> None:
         self.size = workers
         self._config = config
+        self._needs = resources_of(config.targets)
         self._handles = 0
         self._running: dict[Any, _Running] = {}
-        _start_ray(workers, Path(config.scratch) / "ray")
+        _start_ray(workers, Path(config.scratch) / "ray", self._needs, devices)
+        self._check_devices(workers)
         self._actors = [self._new_actor() for _ in range(workers)]
         self._idle = list(range(workers))[::-1]
 
@@ -88,9 +99,25 @@ class RayPool:
             ray.kill(actor)
         ray.shutdown()
 
+    def _check_devices(self, workers: int) -> None:
+        there = ray.cluster_resources()
+        for name in sorted(self._needs):
+            found, each = int(there.get(name, 0)), self._config.per_device
+            if found * each < workers:
+                ray.shutdown()
+                raise SandboxError(
+                    f"workers: {workers} need {-(-workers // each)} {name} with workers_per_device "
+                    f"{each}, and Ray finds {found}"
+                )
+
     def _new_actor(self) -> Any:
+        share = SHARES // self._config.per_device / SHARES
+        others = {name: share for name in self._needs if name != "GPU"}
         # We replace dead workers ourselves, with the task they died of counted.
-        return Worker.options(max_restarts=0).remote(self._config)  # type: ignore[attr-defined]
+        options = Worker.options(  # type: ignore[attr-defined]
+            max_restarts=0, num_gpus=share if "GPU" in self._needs else 0, resources=others
+        )
+        return options.remote(self._config)
 
     def _start(self, running: _Running) -> None:
         actor, task = self._actors[running.slot], running.task
@@ -105,6 +132,9 @@ class RayPool:
                 target=task.target,
             )
         elif isinstance(task, ReproTask):  # holds the slot, so that its CPU is the actor's
+            if self._needs:  # Ray hides all devices from what has none of its own
+                seen = ray.get(actor.visible_devices.remote())
+                task = replace(task, environment=tuple(seen.items()))
             ref = ray.remote(num_cpus=0, max_retries=0)(run_repro).remote(task)
         self._running[ref] = running
 
@@ -142,8 +172,11 @@ def _told(error: RayActorError | RayTaskError) -> BaseException:
     return SandboxError(sentence) if found and error.actor_init_failed else error
 
 
-def _start_ray(workers: int, folder: Path) -> None:
-    """A Ray of our own on this machine, quiet, with everything it writes under `folder`."""
+def _start_ray(
+    workers: int, folder: Path, needs: frozenset[str], devices: Mapping[str, int] | None
+) -> None:
+    """A Ray of our own on this machine, quiet, with everything it writes under `folder`. It looks
+    for the accelerators that workers need, unless `devices` says what there is."""
     folder.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Its monitor judges the whole machine's memory; ours is limited per sandbox.
@@ -157,7 +190,8 @@ def _start_ray(workers: int, folder: Path) -> None:
         ray.init(
             address="local",
             num_cpus=workers,
-            num_gpus=0,
+            num_gpus=None if "GPU" in needs and devices is None else (devices or {}).get("GPU", 0),
+            resources={name: n for name, n in (devices or {}).items() if name != "GPU"} or None,
             include_dashboard=False,
             object_store_memory=OBJECT_STORE_BYTES,
             log_to_driver=False,

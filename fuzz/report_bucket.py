@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from rich.text import Text
 
 from actors.target import TARGETS
 from corpus.bucket import Bucket
+from corpus.confirmation import Confirmation
 from fuzz.report import Row, facts, row_json
 from fuzz.report_outcome import failure_text, outcome_json
 from generators.codec import dump_program, to_data
@@ -39,14 +40,18 @@ class Page:
     variants: Mapping[str, str] = field(default_factory=dict)
     kin: tuple[Bucket, ...] = ()
     cases: tuple[str, ...] = ()
+    confirmations: tuple[Confirmation, ...] = ()
 
     @property
-    def unconfirmed(self) -> str | None:
-        """Of a virtual target's finding, what was seen and what would confirm it."""
+    def virtual(self) -> str | None:
+        """Of a virtual target's finding, what was seen and what would confirm it, or has said."""
         target = TARGETS.get(self.row.target)
         if target is None or target.card is None:
             return None
         ran = "its kernels interpreted" if target.interpreted else "no kernel run"
+        if self.confirmations:
+            said = "; ".join(map(str, self.confirmations))
+            return f"{target.made_of_it} ({target.name}), {ran}; {said}"
         return (
             f"{target.made_of_it} ({target.name}) on a machine without one, {ran}; the "
             "script below, on a machine with that card, confirms or refutes it"
@@ -64,8 +69,8 @@ def page_text(page: Page) -> RenderableType:
         "script fails": f"{row.script_runs} clean processes" if row.script_runs else "not tried",
         "seen": f"{row.occurrences} times",
     }
-    if page.unconfirmed is not None:
-        pairs["virtual"] = page.unconfirmed
+    if page.virtual is not None:
+        pairs["virtual"] = page.virtual
     if row.known_issue is not None:
         pairs["known issue"] = row.known_issue
     if page.bucket is not None:
@@ -100,7 +105,8 @@ def page_json(page: Page) -> dict[str, Any]:
     outcome = Outcome(status="failed", failure=page.failure)
     return {
         **row_json(page.row),
-        "virtual": page.unconfirmed,
+        "virtual": page.virtual,
+        "confirmations": [asdict(one) for one in page.confirmations],
         "trigger": sorted(page.bucket.trigger) if page.bucket else [],
         "aliases": list(page.bucket.aliases) if page.bucket else [],
         **outcome_json(page.program, outcome),

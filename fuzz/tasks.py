@@ -45,7 +45,7 @@ class ReproTask:
 
     `python` is the interpreter, `preload` the files loaded before the script, `timeout_s` the
     seconds each run may take, `folder` an existing folder for its temporary files, `processes` how
-    many run it together, as `torchrun` would start them.
+    many run it together, as `torchrun` would start them, `environment` what is set for it besides.
     """
 
     text: str
@@ -55,6 +55,7 @@ class ReproTask:
     timeout_s: float = 120.0
     preload: tuple[str, ...] = ()
     processes: int = 1
+    environment: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)

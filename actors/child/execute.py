@@ -96,10 +96,14 @@ class Execution:
             data = failed.failure
             if data["kind"] in ("wrong_result", "nonfinite", "nondeterminism") and code.texts:
                 data["evidence"]["generated code"] = code.text()[:EXCERPT]
-            if self.settings.get("layers", True):
+            if self._blames_layer(data):
                 self.phases.enter("check")
                 data["layer"] = layers.blame(self.compile["backend"], data, self._rerun)
             raise
+
+    def _blames_layer(self, failure: Data) -> bool:
+        """Whether to look for the layer that a failure comes from, by running the program again."""
+        return bool(self.settings.get("layers", True))
 
     @contextmanager
     def _features(self, log: hygiene.CompilerLog, code: features.GeneratedCode) -> Iterator[None]:
@@ -162,7 +166,11 @@ class Execution:
             self.phases.enter("forward" if self.phases.now != "compile" else "compile")
         marked = self.phases.marking(function, announce=layer != "eager")
         with self._exceptions("eager" if layer == "eager" else "forward", layer):
-            return self.program.run(marked, args)
+            return self._finished(self.program.run(marked, args))
+
+    def _finished(self, outputs: Outputs) -> Outputs:
+        """What a run gave, once it is all computed."""
+        return outputs
 
     # -- checks ------------------------------------------------------------------------------
 

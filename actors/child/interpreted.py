@@ -22,7 +22,7 @@ from .features import GeneratedCode
 from .hygiene import CompilerLog
 from .outcomes import Data, Rejected
 from .program_module import Outputs, ProgramModule
-from .to_card import ToCard
+from .to_device import ToCard
 
 PLAIN = "plain_program"
 KINDS = {"tem": "template", "poi": "pointwise", "red": "reduction", "per": "persistent reduction"}

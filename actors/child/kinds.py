@@ -23,6 +23,10 @@ _MEMORY = re.compile(
     r"can't allocate memory|std::bad_alloc|^MemoryError|OutOfMemoryError|not enough memory"
     r"|OutOfResources|out of resource: shared memory"
 )
+_ACCESS = re.compile(
+    r"illegal memory access|misaligned address|unspecified launch failure|device-side assert"
+    r"|invalid (?:address space|program counter)|Memory access fault by GPU|OutOfBounds: "
+)
 _STRIDES = re.compile(
     r"expected size \S+==\S+, stride \S+==\S+|wrong number of dimensions\d* for op"
 )
@@ -33,6 +37,7 @@ _RULES: tuple[tuple[str, Callable[[str], object]], ...] = (
     ("recompile_limit", _RECOMPILES.search),
     ("type_mixing", _MIXING.search),
     ("out_of_memory", _MEMORY.search),
+    ("illegal_access", _ACCESS.search),
     ("metadata_mismatch", _STRIDES.search),
 )
 

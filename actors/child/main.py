@@ -72,6 +72,7 @@ def execute(job: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None
 
 
 def _outcome(job: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    from actors.devices import DEVICES
     from actors.virtual.cards import CARDS, INTERPRETED, NPUS
 
     from .execute import Execution
@@ -93,6 +94,10 @@ def _outcome(job: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> dic
         from .interpreted import InterpretedExecution
 
         execution = InterpretedExecution(job, phases)
+    elif job.get("target") in DEVICES:
+        from .device import DeviceExecution
+
+        execution = DeviceExecution(job, phases)
     else:
         execution = Execution(job, phases)
     outcome: dict[str, Any] = {"status": "passed", "failure": None, "rejection": None}

@@ -19,7 +19,7 @@ from .execute import Execution
 from .outcomes import Data
 from .phases import Phases
 from .program_module import Outputs
-from .to_card import ToCard
+from .to_device import ToCard
 
 VALUES = ("numbers", "purity", "determinism", "batch_permutation")
 """The oracles that need them."""

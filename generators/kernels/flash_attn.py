@@ -35,7 +35,9 @@ class FlashAttnPlugin:
 
     def inputs(self, scene: Scene) -> Inputs:
         spec = self.spec(scene)
-        inputs = Inputs(environment=ON_CPU, set_up=_registered(spec))
+        inputs = Inputs()
+        if scene.device == "cpu":
+            inputs = Inputs(environment=ON_CPU, set_up=_registered(spec))
         names = [FUNCTIONS[spec.function], *(["flash_attn_interface"] if inputs.set_up else [])]
         inputs.imports.append(f"from flash_attn import {', '.join(names)}")
         if spec.function == "varlen":

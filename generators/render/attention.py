@@ -63,6 +63,7 @@ SAVED_ATTENTION = {
         "aten._scaled_dot_product_flash_attention",
         "aten._scaled_dot_product_efficient_attention",
     ),
+    "xpu": ("aten._scaled_dot_product_fused_attention_overrideable",),
     "npu": ("npu.npu_fusion_attention_v3",),
 }
 """By device, what `scaled_dot_product_attention` is to a selective checkpoint."""

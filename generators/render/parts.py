@@ -29,6 +29,10 @@ from generators.render.tensors import attention_inputs, nan_statements
 DIRTY_MEMORY = [
     'ctypes.CDLL("libc.so.6").mallopt(-6, 1)  # M_PERTURB: fresh memory is filled with 0xFE'
 ]
+DIRTY_DEVICE_MEMORY = [
+    "for size in (1 << 18, 1 << 24):",
+    "    torch.full((size,), torch.nan)  # freed at once: fresh memory is NaN",
+]
 Block = list[str]
 
 

@@ -7,7 +7,7 @@ import re
 from generators.outcome import Failure
 from generators.program import Program
 from generators.render.checks import Check, check_for
-from generators.render.parts import DIRTY_MEMORY, Block, Parts, assemble, parts
+from generators.render.parts import DIRTY_DEVICE_MEMORY, DIRTY_MEMORY, Block, Parts, assemble, parts
 from generators.render.scene import indented
 
 
@@ -24,7 +24,7 @@ def repro(
     blocks: list[Block] = [] if device == "cpu" else [[f'torch.set_default_device("{device}")']]
     blocks += [check.first] if check.first else []
     if program.dirty_memory:
-        blocks.append(DIRTY_MEMORY)
+        blocks.append(DIRTY_MEMORY if device == "cpu" else DIRTY_DEVICE_MEMORY)
     blocks += [*p.mods, *p.cached_mods]
     if not check.inputs_only:
         blocks += [*p.rope, *p.attention] if _calls_attention(check) else p.rope

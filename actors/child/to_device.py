@@ -1,4 +1,5 @@
-"""Arguments made on the CPU, as fake tensors of a card: what they are made of stays as it was."""
+"""Arguments made on the CPU, copied to a device, or faked as a card's: what they are made of stays
+as it was."""
 
 from __future__ import annotations
 
@@ -13,22 +14,23 @@ from torch.nn.attention.flex_attention import BlockMask
 
 from actors.virtual import shadows
 
+from . import tensors
 from .program_module import MODULE
 
 
-class ToCard:
-    """Converts values to fake ones on `device`: tensors with their strides, offsets, shared memory
-    and `requires_grad`, BlockMasks, and functions with all that they have captured. What was one
-    object stays one object within a converter."""
+class ToDevice:
+    """Copies values to `device`: tensors with their strides, offsets, shared memory and
+    `requires_grad`, BlockMasks, and functions with all that they have captured. What was one object
+    stays one object within a converter."""
 
-    def __init__(self, mode: FakeTensorMode, device: str = "cuda") -> None:
-        self._mode, self._device = mode, device
+    def __init__(self, device: str | torch.device) -> None:
+        self._device = device
         self._made: dict[int, Any] = {}
         self._kept: list[object] = []  # ids are good as long as their objects live
-        self._memory: dict[tuple[int, torch.dtype], torch.Tensor] = {}
+        self._storages: dict[int, torch.UntypedStorage] = {}
 
     def __call__(self, value: Any) -> Any:
-        """`value` for the card; what holds no tensor is itself."""
+        """`value` for the device; what holds no tensor is itself."""
         if id(value) in self._made:
             return self._made[id(value)]
         made = self._convert(value)
@@ -58,25 +60,15 @@ class ToCard:
 
     def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
-        key = storage._cdata, tensor.dtype
-        with self._mode, torch.no_grad():
-            if key not in self._memory:
-                count = -(-storage.nbytes() // tensor.element_size())
-                self._memory[key] = torch.empty(count, dtype=tensor.dtype, device=self._device)
-                self._kept.append(storage)
-                self._follow(self._memory[key], storage)
-            view = self._memory[key].as_strided(
-                tensor.size(), tensor.stride(), tensor.storage_offset()
-            )
-        return view.detach().requires_grad_(tensor.requires_grad)
-
-    def _follow(self, memory: torch.Tensor, storage: torch.UntypedStorage) -> None:
-        """Gives fake memory the numbers in `storage`, where the mode keeps numbers."""
-        if isinstance(self._mode, shadows.ShadowMode):
-            with unset_fake_temporarily():
-                real = torch.empty(0, dtype=memory.dtype)
-                real.set_(storage, 0, (memory.numel(),))
-            shadows.attach(memory, real)
+        if storage._cdata not in self._storages:
+            copied = tensors.stored_bytes(tensor).to(self._device, copy=True)
+            self._storages[storage._cdata] = copied.untyped_storage()
+            self._kept.append(storage)
+        there = torch.empty(0, dtype=tensor.dtype, device=self._device)
+        there.set_(  # type: ignore[call-overload]
+            self._storages[storage._cdata], tensor.storage_offset(), tensor.size(), tensor.stride()
+        )
+        return there.requires_grad_(tensor.requires_grad)
 
     def _function(self, function: types.FunctionType) -> types.FunctionType:
         if function.__closure__ is None:
@@ -98,3 +90,34 @@ class ToCard:
         for name, held in vars(value).items():
             object.__setattr__(made, name, self(held))
         return made
+
+
+class ToCard(ToDevice):
+    """The same to fake tensors of `mode`, of a card that need not be there."""
+
+    def __init__(self, mode: FakeTensorMode, device: str = "cuda") -> None:
+        super().__init__(device)
+        self._mode = mode
+        self._memory: dict[tuple[int, torch.dtype], torch.Tensor] = {}
+
+    def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        key = storage._cdata, tensor.dtype
+        with self._mode, torch.no_grad():
+            if key not in self._memory:
+                count = -(-storage.nbytes() // tensor.element_size())
+                self._memory[key] = torch.empty(count, dtype=tensor.dtype, device=self._device)
+                self._kept.append(storage)
+                self._follow(self._memory[key], storage)
+            view = self._memory[key].as_strided(
+                tensor.size(), tensor.stride(), tensor.storage_offset()
+            )
+        return view.detach().requires_grad_(tensor.requires_grad)
+
+    def _follow(self, memory: torch.Tensor, storage: torch.UntypedStorage) -> None:
+        """Gives fake memory the numbers in `storage`, where the mode keeps numbers."""
+        if isinstance(self._mode, shadows.ShadowMode):
+            with unset_fake_temporarily():
+                real = torch.empty(0, dtype=memory.dtype)
+                real.set_(storage, 0, (memory.numel(),))
+            shadows.attach(memory, real)

@@ -1,0 +1,99 @@
+"""A program's way through the child of a target that is a device: a GPU or an NPU.
+
+Arguments are made on the CPU, where the reference and its yardstick are computed, and copied to
+the device with their strides, offsets and shared memory. What a run gives is copied back, for
+which the device has to be done: an error that it tells late is raised inside the run it belongs to.
+The process has the device for itself, and is gone with it after one program, whatever it broke.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from actors.devices import DEVICES
+
+from . import metadata
+from .execute import Execution
+from .outcomes import Data
+from .phases import Phases
+from .program_module import Outputs
+from .purity import Purity
+from .to_device import ToDevice
+
+MIB = 1 << 20
+DIRTIED = (1 << 18, 1 << 24)
+"""Numbers of float32: torch's allocator keeps what is up to 1 MiB apart from what is larger."""
+
+
+class DeviceExecution(Execution):
+    """One program on the device that its target names."""
+
+    def __init__(self, settings: Data, phases: Phases) -> None:
+        super().__init__(settings, phases)
+        name = settings["target"]
+        importlib.import_module(DEVICES[name].module)
+        self.device = torch.device(name)
+
+    def go(self) -> None:
+        self.phases.enter("build")
+        self._limit_memory()
+        super().go()
+
+    def _limit_memory(self) -> None:
+        """Starts the device, with no more of its memory than the job allows."""
+        allowed = self.settings.get("device_memory_mb")
+        limit = getattr(self._module, "set_per_process_memory_fraction", None)
+        if allowed is None or limit is None:
+            return
+        total = self._module.get_device_properties(0).total_memory
+        limit(min(1.0, allowed * MIB / total))
+
+    @property
+    def _module(self) -> Any:
+        """`torch.cuda` and its likes."""
+        return torch.get_device_module(self.device)
+
+    def _run(
+        self, function: Callable[..., Any], call: int, layer: str
+    ) -> tuple[Outputs, dict[str, Data]]:
+        args = self._given(self.program.inputs(call))
+        names = self.program.argument_names(len(args))
+        purity = Purity(args, names)
+        outputs = super()._outputs(function, args, layer)
+        self._fail_on("mutation", "purity", purity.differences(call), layer)
+        return self._home(outputs), metadata.describe(outputs, args, names)
+
+    def _outputs(self, function: Callable[..., Any], args: tuple[Any, ...], layer: str) -> Outputs:
+        return self._home(super()._outputs(function, self._given(args), layer))
+
+    def _given(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Arguments on the device; CUDA graphs are told that what they gave before is read."""
+        torch.compiler.cudagraph_mark_step_begin()
+        given = tuple(map(ToDevice(self.device), args))
+        if self.settings.get("dirty_memory"):
+            self._dirty_memory()
+        return given
+
+    def _dirty_memory(self) -> None:
+        """Leaves NaN in the memory that is handed out next, so that uninitialised reads show."""
+        for size in DIRTIED:
+            torch.full((size,), torch.nan, device=self.device)
+
+    def _finished(self, outputs: Outputs) -> Outputs:
+        self._module.synchronize()
+        return outputs
+
+    def _home(self, outputs: Outputs) -> Outputs:
+        """The outputs' numbers, on the CPU."""
+        return {
+            name: value.detach().cpu() if isinstance(value, torch.Tensor) else value
+            for name, value in outputs.items()
+        }
+
+    def _blames_layer(self, failure: Data) -> bool:
+        """A device that has told of an illegal access computes nothing more in this process."""
+        return failure["kind"] != "illegal_access" and super()._blames_layer(failure)

@@ -1,0 +1,182 @@
+"""Targets that are devices, without one: how arguments reach it, how workers are pinned to theirs,
+what is said where there is none. On a GPU, test_cuda goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+
+from actors.devices import DEVICES, Device, not_pinned
+from actors.job import Job
+from actors.sandbox import SandboxError
+from actors.scratch import Scratch
+from actors.target import TARGETS
+from actors.worker import WorkerConfig
+from generators.kernels.specs import FlashAttn, Flex, NpuFusionAttention, Sdpa
+from generators.program import Mesh, Program, Training
+from generators.render import source
+from tests.child_programs import REFERENCE, SDPA, TRAINING, Told, compile_settings, tell
+from tests.child_programs import source as child_source
+
+LEAVES = "return tuple(torch.randn(2, 2, 8, 16, requires_grad=True) for _ in range(3))"
+
+
+def test_a_worker_sees_the_devices_that_ray_gave_it_and_no_others() -> None:
+    assert not_pinned(["cpu"], {}, {}) is None
+    assert not_pinned(["cuda"], {"GPU": ["1"]}, {"CUDA_VISIBLE_DEVICES": "1"}) is None
+    assert not_pinned(["cuda"], {"GPU": ["1"]}, {"HIP_VISIBLE_DEVICES": "1"}) is None
+    assert not_pinned(["xpu"], {"GPU": ["2"]}, {"ONEAPI_DEVICE_SELECTOR": "level_zero:2"}) is None
+    assert not_pinned(["npu"], {"NPU": ["0"]}, {"ASCEND_RT_VISIBLE_DEVICES": "0"}) is None
+    assert not_pinned(["cpu", "cuda"], {"GPU": []}, {}) == (
+        "target cuda: Ray has given this worker no GPU"
+    )
+    assert not_pinned(["cuda"], {"GPU": ["1"]}, {"CUDA_VISIBLE_DEVICES": "0,1"}) == (
+        "target cuda: expected to see GPU 1, got CUDA_VISIBLE_DEVICES=0,1"
+    )
+    assert not_pinned(["npu"], {"NPU": ["3"]}, {}) == (
+        "target npu: expected to see NPU 3, got no variable set"
+    )
+
+
+def test_devices_take_what_their_makers_have_kernels_for() -> None:
+    npu_program = Program(kernel=NpuFusionAttention())
+    assert TARGETS["npu"].unfit(npu_program) is None
+    assert TARGETS["cuda"].unfit(npu_program) == (
+        "kernel.kind: npu_fusion_attention runs on cuda over a stand-in only"
+    )
+    assert "npu takes one of" in str(TARGETS["npu"].unfit(Program(kernel=Flex())))
+    assert TARGETS["cuda"].unfit(Program(kernel=Flex())) is None
+    ranks = Program(kernel=Sdpa(), mesh=Mesh(world_size=2))
+    assert TARGETS["cuda"].unfit(ranks) == "mesh: expected none, as cuda is one device"
+    weights = {"mixed": 1.0, "ranks": 1.0, "npu_fusion_attention": 1.0, "inductor-sdpa": 1.0}
+    assert set(TARGETS["cuda"].profiles(weights)) == {"mixed", "inductor-sdpa"}
+    assert set(TARGETS["npu"].profiles(weights)) == {"npu_fusion_attention", "inductor-sdpa"}
+
+
+def test_gradients_on_devices_are_sums_in_no_fixed_order() -> None:
+    trained = Program(kernel=Sdpa(), training=Training())
+    assert not Job.of(trained, target="cuda").deterministic
+    assert Job.of(replace(trained, training=None), target="cuda").deterministic
+    assert Job.of(trained, target="cpu").deterministic
+
+
+def test_flash_attn_on_a_gpu_is_as_installed() -> None:
+    program = Program(kernel=FlashAttn(), q=replace(Program().q, dtype="float16"))
+    assert "TRITON_INTERPRET" in source(program)
+    on_gpu = source(program, "cuda")
+    assert "TRITON_INTERPRET" not in on_gpu and ".register_kernel" not in on_gpu
+
+
+@pytest.mark.slow
+def test_arguments_keep_strides_and_shared_memory_and_captures() -> None:
+    import torch
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    from actors.child.to_device import ToDevice
+
+    buffer = torch.arange(24.0).reshape(2, 3, 4)
+    q, k = buffer[..., 1:3].transpose(0, 1), buffer[:, 1:]
+    k.requires_grad_()
+    table = torch.tensor([1, 0])
+    mask = create_block_mask(lambda b, h, i, j: table[i % 2] <= j, None, None, 8, 8, device="cpu")
+    copied = ToDevice("cpu")
+    q2, k2, mask2 = copied(q), copied(k), copied(mask)
+    for before, after in ((q, q2), (k, k2)):
+        assert torch.equal(before, after) and before.stride() == after.stride()
+        assert before.storage_offset() == after.storage_offset()
+        assert before.requires_grad == after.requires_grad
+        assert before.data_ptr() != after.data_ptr()
+    assert q2.untyped_storage().data_ptr() == k2.untyped_storage().data_ptr()
+    (cell,) = mask2.mask_mod.__closure__
+    assert torch.equal(cell.cell_contents, table) and cell.cell_contents is not table
+    assert torch.equal(mask2.kv_indices, mask.kv_indices)
+    assert mask2.kv_indices.data_ptr() != mask.kv_indices.data_ptr()
+
+
+@pytest.fixture
+def cpu_as_device(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Told]:
+    """The child of a device, which is the CPU: all of it but the device."""
+    monkeypatch.setitem(DEVICES, "cpu", Device(resource="CPU", visible=()))
+
+    def run(text: str, **job: Any) -> Told:
+        return tell(text, {"target": "cpu", "device_memory_mb": 512, "dirty_memory": True, **job})
+
+    return run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_the_child_of_a_device_runs_and_judges_programs(
+    cpu_as_device: Callable[..., Told], backend: str
+) -> None:
+    text = child_source(
+        inputs=LEAVES, run=TRAINING, compile_arguments=f", backend='{backend}'"
+    )
+    told = cpu_as_device(text, compile=compile_settings(backend))
+    assert told.kind == "passed"
+    assert told.phases[:4] == ["build", "reference", "eager", "compile"]
+
+
+@pytest.mark.slow
+def test_the_child_of_a_device_finds_wrong_numbers_and_writes_to_arguments(
+    cpu_as_device: Callable[..., Told],
+) -> None:
+    wrong = cpu_as_device(child_source(SDPA + " * 1.001")).failure
+    assert (wrong["kind"], wrong["layer"]) == ("wrong_result", "eager")
+    written = cpu_as_device(child_source("q.mul_(2.0)\n" + REFERENCE)).failure
+    assert written["kind"] == "mutation"
+
+
+@pytest.mark.slow
+def test_an_illegal_access_is_its_own_kind() -> None:
+    from actors.child.kinds import kind_of
+
+    for words in (
+        "CUDA error: an illegal memory access was encountered",
+        "CUDA error: device-side assert triggered",
+        "HIP error: unspecified launch failure",
+    ):
+        assert kind_of(RuntimeError(words), compiling=False) == "illegal_access"
+
+
+@pytest.mark.slow
+def test_workers_for_gpus_each_see_one_of_their_own() -> None:
+    import ray
+
+    from fuzz.ray_pool import RayPool
+
+    with Scratch.create() as scratch:
+        config = WorkerConfig(scratch=str(scratch.root), targets=("cpu", "cuda"))
+        pool = RayPool(config, 2, devices={"GPU": 2})
+        try:
+            seen = ray.get([actor.visible_devices.remote() for actor in pool._actors])
+        finally:
+            pool.close()
+    assert sorted(one["CUDA_VISIBLE_DEVICES"] for one in seen) == ["0", "1"]
+
+
+@pytest.mark.slow
+def test_more_workers_than_devices_is_one_sentence() -> None:
+    from fuzz.ray_pool import RayPool
+
+    with Scratch.create() as scratch:
+        config = WorkerConfig(scratch=str(scratch.root), targets=("npu",), per_device=2)
+        with pytest.raises(SandboxError, match="workers: 3 need 2 NPU .* Ray finds 1"):
+            RayPool(config, 3, devices={"NPU": 1})
+
+
+@pytest.mark.slow
+def test_a_device_that_is_not_there_is_said(
+    attnfuzz: Callable[..., CompletedProcess[str]],
+) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("a CUDA device is there")
+    ran = attnfuzz("launch", "configs/cuda.yaml", "--dir", "/nonexistent/x", "--minutes", "1")
+    assert ran.returncode == 2
+    assert "targets.cuda: torch" in ran.stderr

@@ -16,9 +16,10 @@ from generators.validity import mask_axes, score_axes
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     """What one program may use. `memory_mb` bounds private memory of each of its processes, torch's
-    own (about 500 MiB) included; `device_memory_mb` what torch allocates on an accelerator; `file_mb` the size of each file it writes (a precompiled header
-    is 150 MB); `processes` how many threads and processes its user may run beside those that run
-    already, which Linux does not enforce for root."""
+    own (about 500 MiB) included; `device_memory_mb` what torch allocates on an accelerator;
+    `file_mb` the size of each file it writes (a precompiled header is 150 MB); `processes` how many
+    threads and processes its user may run beside those that run already, which Linux does not
+    enforce for root."""
 
     memory_mb: int = 4096
     device_memory_mb: int = 8192
@@ -81,8 +82,9 @@ class Job:
     `ranks` is how many processes run it together, each the whole of it. `plain` is the source for
     the CPU of a program whose compiled kernels are interpreted there.
     `compute_dtype` is the autocast dtype, if any: the precision of the yardstick. `deterministic`:
-    two runs must agree bit for bit. `dirty_memory`: fresh memory of an accelerator is NaN. `layers`: find the layer to blame. `features`: report what the
-    compiler did. `oracles` holds further settings of single oracles by name.
+    two runs must agree bit for bit. `dirty_memory`: fresh memory of an accelerator is NaN.
+    `layers`: find the layer to blame. `features`: report what the compiler did. `oracles` holds
+    further settings of single oracles by name.
     """
 
     compile: Compile | None = None

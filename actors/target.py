@@ -109,8 +109,8 @@ class Target:
             one = "card" if self.is_virtual else "device"
             return f"mesh: expected none, as {self.name} is one {one}"
         if program.compile is not None and program.compile.backend not in self.place.backends:
-            known = ", ".join(self.place.backends[1:])
-            return f"compile.backend: {self.name} takes one of {known}"
+            has = ", ".join(self.place.backends[1:])
+            return f"compile.backend: {self.name} takes one of {has}"
         promises = sorted(PROMISES & getattr(program.kernel, "kernel_options", {}).keys())
         if self.interpreted and promises:
             return f"kernel.kernel_options.{promises[0]}: a promise that its mask need not keep"

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from actors import verdict
+from actors import growth, verdict
 from actors.job import Deadlines, Job, Limits
 from actors.sandbox import Sandbox, SandboxError
 from actors.shard import Shard, ShardReport, Tally
@@ -113,6 +113,16 @@ class Executor:
         return outcomes
 
     def _run(
+        self, program: Program, target: str, deadlines: Deadlines, confirm_hang: bool
+    ) -> Outcome:
+        outcome = self._run_one(program, target, deadlines, confirm_hang)
+        if not growth.may_grow(program, outcome):
+            return outcome
+        return growth.judged(
+            program, outcome, lambda other: self._run_one(other, target, deadlines, confirm_hang)
+        )
+
+    def _run_one(
         self, program: Program, target: str, deadlines: Deadlines, confirm_hang: bool
     ) -> Outcome:
         where = TARGETS[target]

@@ -1,4 +1,4 @@
-"""What machines with the card have said of a virtual finding: `confirmations.yaml` beside a case."""
+"""What a machine with the card said of a virtual finding: `confirmations.yaml` beside a case."""
 
 from __future__ import annotations
 

@@ -241,6 +241,7 @@ _ADJECTIVE = {kind: kind.value.replace("_", " ") + ":" for kind in FailureKind} 
     FailureKind.METADATA_MISMATCH: "wrong {what} of",
     FailureKind.NONDETERMINISM: "non-deterministic",
     FailureKind.MUTATION: "mutated",
+    FailureKind.COMPILE_TIME: "growing {what} of",
 }
 
 

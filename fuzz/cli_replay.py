@@ -74,9 +74,10 @@ def replay(
     that is stored with the case: say so only for a corpus from people you trust. The cases shipped
     with attnfuzz need neither.
 
-    A case runs on the target that it was recorded on. Where one of a virtual card is run on a device
-    (`--target cuda`), that confirms or refutes it, which is recorded beside the case. One whose target is not to be had with this
-    toolchain (a virtual card without triton, say) is not run, which is said and counted.
+    A case runs on the target that it was recorded on. Where one of a virtual card is run on a
+    device instead (`--target cuda`), that confirms or refutes it, which is recorded beside the
+    case. One whose target is not to be had with this toolchain (a virtual card without triton, say)
+    is not run, which is said and counted.
 
     `attnfuzz replay campaigns/night --toolchain /opt/torch-2.12/bin/python`
 

@@ -1,5 +1,5 @@
-"""A pool of Ray actors, one per slot, each pinned to its CPU, and its GPU or NPU if it is for one, by
-Ray's own resources."""
+"""A pool of Ray actors, one per slot, each pinned by Ray's own resources: to its CPU, and to its
+GPU or NPU if it is for one."""
 
 from __future__ import annotations
 

@@ -28,6 +28,7 @@ WORST_FIRST = (
     FailureKind.OUT_OF_MEMORY,
     FailureKind.METADATA_MISMATCH,
     FailureKind.TYPE_MIXING,
+    FailureKind.COMPILE_TIME,
     FailureKind.COMPILE_ERROR,
     FailureKind.NO_VALID_CHOICES,
     FailureKind.RUNTIME_ERROR,

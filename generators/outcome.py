@@ -15,6 +15,7 @@ class FailureKind(StrEnum):
     COMPILE_ERROR = "compile_error"
     NO_VALID_CHOICES = "no_valid_choices"
     TYPE_MIXING = "type_mixing"
+    COMPILE_TIME = "compile_time"
     HANG = "hang"
     WRONG_RESULT = "wrong_result"
     NONFINITE = "nonfinite"

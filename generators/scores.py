@@ -61,6 +61,19 @@ class FloatCall:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Repeated:
+    """`step` applied `times` times, each using its argument x twice: "swish" is
+    `x * sigmoid(x)`, "softsign" `x / (1 + |x|)`. A compiler that writes out every use of a value
+    takes `2 ** times` as long."""
+
+    __pydantic_config__ = STRICT
+    kind: Literal["repeated"] = "repeated"
+    step: Literal["swish", "softsign"] = "swish"
+    times: Annotated[int, Field(ge=1, le=32)] = 2
+    inner: ScoreMod
+
+
+@dataclass(frozen=True, kw_only=True)
 class Where:
     """`torch.where(condition, then, otherwise)`."""
 
@@ -138,7 +151,7 @@ class Truth:
 
 
 ScoreMod = Annotated[
-    Score | FloatConst | FromIndex | FloatBinary | FloatCall | Where | FloatLookup | Alibi | Softcap
-    | RelativeBias | MaskedScore | Truth,
+    Score | FloatConst | FromIndex | FloatBinary | FloatCall | Repeated | Where | FloatLookup
+    | Alibi | Softcap | RelativeBias | MaskedScore | Truth,
     Field(discriminator="kind"),
 ]  # fmt: skip

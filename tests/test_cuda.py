@@ -42,9 +42,7 @@ SDPA = replace(FLEX, kernel=Sdpa(enable_gqa=True), training=None)
 def on_gpu() -> Iterator[Callable[..., Outcome]]:
     with Scratch.create() as scratch:
         limits = Limits(memory_mb=16384)
-        config = WorkerConfig(
-            scratch=str(scratch.root), targets=("cuda", "cpu"), limits=limits
-        )
+        config = WorkerConfig(scratch=str(scratch.root), targets=("cuda", "cpu"), limits=limits)
         with Executor(config) as executor:
             yield lambda program, target="cuda": executor.run_programs([program], target=target)[0]
 
@@ -87,8 +85,7 @@ def far_away(x, n):
 
 def test_an_illegal_access_ends_one_child_and_nothing_else(sandbox: Sandbox) -> None:
     attention = (
-        "out = F.scaled_dot_product_attention(q, k, v)\n"
-        "far_away[(1,)](out, 1 << 44)\nreturn out"
+        "out = F.scaled_dot_product_attention(q, k, v)\nfar_away[(1,)](out, 1 << 44)\nreturn out"
     )
     outcome = sandbox.run(source(attention, extra=ILLEGAL), Job(target="cuda"))
     assert outcome.failure is not None, outcome

@@ -113,9 +113,7 @@ def cpu_as_device(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Told]:
 def test_the_child_of_a_device_runs_and_judges_programs(
     cpu_as_device: Callable[..., Told], backend: str
 ) -> None:
-    text = child_source(
-        inputs=LEAVES, run=TRAINING, compile_arguments=f", backend='{backend}'"
-    )
+    text = child_source(inputs=LEAVES, run=TRAINING, compile_arguments=f", backend='{backend}'")
     told = cpu_as_device(text, compile=compile_settings(backend))
     assert told.kind == "passed"
     assert told.phases[:4] == ["build", "reference", "eager", "compile"]

@@ -65,7 +65,7 @@ class ToDevice:
             self._storages[storage._cdata] = copied.untyped_storage()
             self._kept.append(storage)
         there = torch.empty(0, dtype=tensor.dtype, device=self._device)
-        there.set_(  # type: ignore[call-overload]
+        there.set_(
             self._storages[storage._cdata], tensor.storage_offset(), tensor.size(), tensor.stride()
         )
         return there.requires_grad_(tensor.requires_grad)

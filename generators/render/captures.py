@@ -41,12 +41,14 @@ class Captures:
     `extents` are those the mod is evaluated at (a BlockMask may be built for more than the call),
     `kv_len` the call's own. `chains` says whether lookups may be chained, which means something
     on 0-d indices only. `loops` collects the axes that a chained lookup indexes with before its
-    last step, `float_dtypes` those of the float tables.
+    last step, `float_dtypes` those of the float tables. `times` is a name for how often a repeated
+    step is done, where that is to be told by the script.
     """
 
     extents: Extents
     kv_len: Size
     chains: bool = True
+    times: str = ""
     taken: set[str] = field(default_factory=set)
     captured: list[Captured] = field(default_factory=list)
     loops: set[Axis] = field(default_factory=set)

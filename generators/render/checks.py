@@ -8,9 +8,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from generators.growth import TOO_MUCH, most_steps
 from generators.outcome import Diff, Failure, FailureKind, Layer, Phase
 from generators.render.mods import compact_grids
 from generators.render.parts import Block, Parts
+from generators.render.scene import indented
 
 STRIDES = [
     "def strides(t):",
@@ -64,6 +66,8 @@ def check_for(parts: Parts, failure: Failure, by_value: bool = False) -> Check:
             return writer.mutation(diff)
         case FailureKind.RECOMPILE_LIMIT | FailureKind.GRAPH_BREAK:
             return writer.compilations(diff)
+        case FailureKind.COMPILE_TIME:
+            return writer.growth(diff)
     return writer.just_run()
 
 
@@ -234,6 +238,20 @@ class _Writer:
             run.functions = self.functions(diff.what)
         run.statements = [f"before = {state}", *run.statements]
         run.last = [f'assert {state} == before, "{diff.output} has changed"']
+        return run
+
+    def growth(self, diff: Diff) -> Check:
+        """Compiles with one step less and with all of them."""
+        run = self.just_run()
+        body = ["torch._dynamo.reset()", "began = time.process_time()", *run.statements]
+        body.append("seconds.append(time.process_time() - began)")
+        times = most_steps(self.parts.program.score_mod)
+        run.statements = [
+            "seconds = []",
+            f"for times in ({times - 1}, {times}):",
+            *indented(body),
+        ]
+        run.last = [f"assert seconds[1] < {TOO_MUCH} * seconds[0], seconds"]
         return run
 
     def compilations(self, diff: Diff) -> Check:

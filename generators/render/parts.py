@@ -134,9 +134,11 @@ NPU = "import torch_npu"
 """Without it torch knows no device "npu"."""
 
 
-def parts(program: Program, device: str = "cpu", inputs_device: str = "cpu") -> Parts:
-    """The parts of a valid program's rendering."""
-    scene = Scene(program, device, inputs_device)
+def parts(
+    program: Program, device: str = "cpu", inputs_device: str = "cpu", times: str = ""
+) -> Parts:
+    """The parts of a valid program's rendering; see `Scene`."""
+    scene = Scene(program, device, inputs_device, times)
     plugin = REGISTRY[program.kernel.kind]
     inputs = plugin.inputs(scene)
     if device == "npu" and NPU not in inputs.imports:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from generators.outcome import Failure
+from generators.outcome import Failure, FailureKind
 from generators.program import Program
 from generators.render.checks import Check, check_for
 from generators.render.parts import DIRTY_DEVICE_MEMORY, DIRTY_MEMORY, Block, Parts, assemble, parts
@@ -19,7 +19,8 @@ def repro(
     decided by what lies in memory (a crash, a result that is not finite) may show as a wrong result
     as well: memory that was never written is NaN in one process and some number in the next.
     Everything is on `device`."""
-    p = parts(program, device, device)
+    times = "times" if failure.kind is FailureKind.COMPILE_TIME else ""
+    p = parts(program, device, device, times)
     check = check_for(p, failure, by_value)
     blocks: list[Block] = [] if device == "cpu" else [[f'torch.set_default_device("{device}")']]
     blocks += [check.first] if check.first else []

@@ -15,7 +15,7 @@ from generators.render.sizes import Size
 RESERVED = (
     "q", "k", "v", "x", "context", "wq", "wk", "wv", "wo", "cos", "sin", "mask", "attn_mask",
     "block_mask", "mask_mod", "score_mod", "score", "b", "h", "q_idx", "kv_idx", "B", "Lq", "Lkv",
-    "scores", "probs", "out", "lse", "t", "gate", "residual", "key",
+    "scores", "probs", "out", "lse", "t", "gate", "residual", "key", "times", "seconds", "began",
 )  # fmt: skip
 NAMES = {"B": "q.shape[0]", "Lq": "q.shape[2]", "Lkv": "k.shape[2]"}
 PROJECTED_NAMES = {"B": "x.shape[0]", "Lq": "x.shape[1]", "Lkv": "context.shape[1]"}
@@ -25,11 +25,12 @@ PROJECTED_NAMES = {"B": "x.shape[0]", "Lq": "x.shape[1]", "Lkv": "context.shape[
 class Scene:
     """A program being rendered, for a `device` of torch's; what it is given is made on
     `inputs_device`. Extents are integers, or the names B, Lq and Lkv where the program makes
-    several calls."""
+    several calls; `times` is a name for how often repeated steps are done."""
 
     program: Program
     device: str = "cpu"
     inputs_device: str = "cpu"
+    times: str = ""
 
     @property
     def several(self) -> bool:
@@ -96,7 +97,7 @@ class Scene:
     def captures(self, extents: Extents | None = None, dense: bool = False) -> Captures:
         """A fresh collector; see `Captures`. There are no 0-d indices into nothing."""
         chains = not dense and all(q_len and kv_len for q_len, kv_len in self.lengths)
-        return Captures(extents or self.extents, self.kv_len, chains, self.taken)
+        return Captures(extents or self.extents, self.kv_len, chains, self.times, self.taken)
 
     def scale_text(self, scale: float | None) -> str:
         """The scale as a constant; 1/sqrt(D) where it is None."""

@@ -32,6 +32,8 @@ def modified(node: ScoreMod, captures: Captures) -> Expr:
             return arithmetic(op, modified(left, captures), modified(right, captures))
         case scores.FloatCall(function=function, inner=inner):
             return function_of(function, modified(inner, captures))
+        case scores.Repeated(step=step, times=times, inner=inner):
+            return repeated(step, captures.times or times, modified(inner, captures))
         case scores.Where(condition=condition, then=then, otherwise=otherwise):
             chosen = boolean(condition, captures)
             return _select(chosen, modified(then, captures), modified(otherwise, captures))
@@ -70,6 +72,16 @@ def function_of(function: str, inner: Expr) -> Expr:
     if function == "neg":
         return unary("-", inner)
     return call(f"torch.{function}", inner, kind=inner.kind)
+
+
+STEPS = {"swish": "x * torch.sigmoid(x)", "softsign": "x / (1 + x.abs())"}
+
+
+def repeated(step: str, times: Size, inner: Expr) -> Expr:
+    """`times` steps, one after the other."""
+    first = inner if inner.scored else method(inner, "to", "score.dtype", kind="float")
+    text = f"functools.reduce(lambda x, _: {STEPS[step]}, range({times}), {first.text})"
+    return Expr(text, kind="float", scored=first.scored)
 
 
 def _select(condition: Expr, then: Expr, otherwise: Expr) -> Expr:

@@ -22,6 +22,7 @@ from generators.scores import (
     FromIndex,
     MaskedScore,
     RelativeBias,
+    Repeated,
     Score,
     ScoreMod,
     Softcap,
@@ -35,11 +36,11 @@ from generators.swarm import EVERYTHING, Swarm
 
 ROOTS = (
     (6, "binary"), (3, "alibi"), (3, "softcap"), (3, "relative_bias"), (3, "masked"), (3, "where"),
-    (3, "lookup"), (3, "call"), (2, "truth"), (1, "from_index"),
+    (3, "lookup"), (3, "call"), (2, "truth"), (1, "from_index"), (1, "repeated"),
 )  # fmt: skip
 INNER = (
     (3, "binary"), (1, "alibi"), (1, "softcap"), (1, "relative_bias"), (2, "where"), (3, "lookup"),
-    (2, "call"), (2, "from_index"),
+    (2, "call"), (2, "from_index"), (1, "repeated"),
 )  # fmt: skip
 LEAVES = ((3, "lookup"), (2, "from_index"))
 CONSTANTS = (0.5, 2.0, 1.0, -1.0, 0.0, 0.1, -0.25, 3.0, 0.001, 20.0)
@@ -68,6 +69,8 @@ class Scores:
         self.divisor = st.sampled_from(DIVISORS)
         self.op = weighted((4, "+"), (3, "*"), (3, "-"), (2, "/"), (1, "minimum"), (1, "maximum"))
         self.function: SearchStrategy[Any] = st.sampled_from(FUNCTIONS)
+        self.step: SearchStrategy[Any] = st.sampled_from(("swish", "softsign"))
+        self.times = st.sampled_from((1, 2, 3, 4, 6, 8, 10, 12))
         self.cap = st.sampled_from((20.0, 1.0, 0.5, 5.0, 50.0, 100.0))
         self.flag = st.booleans()
         self.bias_dtype = weighted((3, "float32"), (1, "float16"), (1, "bfloat16"))
@@ -75,6 +78,7 @@ class Scores:
             "score": lambda draw, shape, depth, learn: Score(),
             "binary": self._binary,
             "call": self._call,
+            "repeated": self._repeated,
             "where": self._where,
             "lookup": self._lookup,
             "from_index": self._from_index,
@@ -110,6 +114,10 @@ class Scores:
     def _call(self, draw: Draw, shape: Shape, depth: int, learn: bool) -> ScoreMod:
         function = draw(self.function)
         return FloatCall(function=function, inner=self._tree(draw, shape, depth - 1, learn))
+
+    def _repeated(self, draw: Draw, shape: Shape, depth: int, learn: bool) -> ScoreMod:
+        inner = self._tree(draw, shape, depth - 1, learn)
+        return Repeated(step=draw(self.step), times=draw(self.times), inner=inner)
 
     def _where(self, draw: Draw, shape: Shape, depth: int, learn: bool) -> ScoreMod:
         condition = self.masks.draw(draw, shape, 0)

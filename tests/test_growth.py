@@ -1,0 +1,115 @@
+"""The growth oracle: what is called out of proportion, and the program's smaller likes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from actors.growth import judged, may_grow
+from actors.scratch import Scratch
+from actors.worker import Executor, WorkerConfig
+from corpus.signature import signature
+from generators.growth import most_steps, with_steps
+from generators.kernels.specs import Flex
+from generators.outcome import Cost, FailureKind, Layer, Outcome
+from generators.program import Compile, Program
+from generators.render import repro
+from generators.scores import Alibi, FloatBinary, Repeated, Score
+from generators.validity import problems
+
+
+def flex(times: int, backend: str = "inductor") -> Program:
+    return Program(
+        kernel=Flex(),
+        score_mod=Alibi(inner=Repeated(step="swish", times=times, inner=Score())),
+        compile=Compile(backend=backend),  # type: ignore[arg-type]
+    )
+
+
+def passed(seconds: float) -> Outcome:
+    return Outcome(status="passed", cost=Cost(cpu_s=seconds))
+
+
+def taking(law: Callable[[int], float]) -> Callable[[Program], Outcome]:
+    """Runs that take `law(steps)` seconds to compile with Inductor, and one with less."""
+
+    def run(program: Program) -> Outcome:
+        assert program.compile is not None
+        inductor = program.compile.backend == "inductor"
+        return passed(law(most_steps(program.score_mod)) if inductor else 1.0)
+
+    return run
+
+
+def judge(law: Callable[[int], float], times: int = 12) -> Outcome:
+    run = taking(law)
+    return judged(flex(times), run(flex(times)), run)
+
+
+def test_what_doubles_with_every_step_fails() -> None:
+    outcome = judge(lambda n: 3 + 0.004 * 2**n)
+    assert outcome.failure is not None
+    assert (outcome.failure.kind, outcome.failure.layer) == (
+        FailureKind.COMPILE_TIME, Layer.INDUCTOR,
+    )  # fmt: skip
+    assert outcome.failure.diffs[0].actual == "7.1 s for 10, 11.2 s for 11, 19.4 s for 12"
+    assert outcome.cost.cpu_s == pytest.approx(7.1 + 11.2 + 19.4, abs=0.1)
+
+
+@pytest.mark.parametrize("degree", [1, 2, 3])
+def test_polynomials_pass(degree: int) -> None:
+    assert judge(lambda n: float(n**degree)).status == "passed"
+
+
+def test_a_layer_that_takes_the_time_without_inductor_is_to_blame() -> None:
+    outcome = judged(flex(12), passed(16.0), lambda p: passed(2.0 ** (most_steps(p.score_mod) - 8)))
+    assert outcome.failure is not None and outcome.failure.layer is Layer.AOT_EAGER
+
+
+def test_only_what_took_long_and_repeats_much_is_run_again() -> None:
+    assert may_grow(flex(12), passed(20))
+    assert not may_grow(flex(12), passed(5))
+    assert not may_grow(flex(3), passed(20))
+    assert not may_grow(replace(flex(12), compile=None), passed(20))
+    assert not may_grow(flex(12), Outcome(status="rejected", rejection="by design"))
+
+
+def test_every_largest_repetition_is_a_step_smaller() -> None:
+    both = FloatBinary(
+        op="+",
+        left=Repeated(times=8, inner=Repeated(times=8, inner=Score())),
+        right=Repeated(times=3, inner=Score()),
+    )
+    smaller = with_steps(replace(flex(8), score_mod=both), 2).score_mod
+    assert smaller == replace(both, left=Repeated(times=6, inner=Repeated(times=6, inner=Score())))
+    assert with_steps(flex(8), 1) == flex(7)
+
+
+def test_its_script_compares_two_compiles() -> None:
+    program = flex(12)
+    assert not list(problems(program))
+    failure = judge(lambda n: 0.01 * 2**n).failure
+    assert failure is not None
+    text = repro(program, failure)
+    compile(text, "repro.py", "exec")
+    assert "for times in (11, 12):" in text
+    assert "range(times)" in text and "range(12)" not in text
+    assert "assert seconds[1] < 1.5 * seconds[0], seconds" in text
+    named = signature(failure, program)
+    other = judge(lambda n: 0.02 * 2.5**n, times=10).failure
+    assert other is not None
+    assert signature(other, flex(10)).strong == named.strong
+    assert named.title == "growing compile time of `score_mod` of flex attention (inductor)"
+
+
+@pytest.mark.slow
+def test_inductor_writes_out_every_use_of_a_value_in_a_score_mod() -> None:
+    with (
+        Scratch.create() as scratch,
+        Executor(WorkerConfig(scratch=str(scratch.root))) as executor,
+    ):
+        (outcome,) = executor.run_programs([flex(12)])
+    assert outcome.failure is not None, outcome
+    assert outcome.failure.kind is FailureKind.COMPILE_TIME

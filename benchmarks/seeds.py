@@ -2,13 +2,13 @@
 
     PYTHONPATH=. python benchmarks/seeds.py [--seeds 5] [--cpu-minutes 15] [--dir DIR] [NAME …]
 
-Each incident gets campaigns from one general configuration (benchmarks/seeds/campaign.yaml) with
-different seeds. An incident that today's torch no longer has, or has on other hardware, is kept
-alive by a preload file beside the configuration, which says what it does; a kernel of its own is
-called by `function` programs. A campaign ends when a bucket of the right kind, whose title is the
-incident's, is minimized; printed are the CPU seconds until then of every process of the campaign
-(Ray's own too), programs run, the buckets of that kind and title (1 is right), and lines of the
-script.
+Each incident gets campaigns from one general configuration (benchmarks/seeds/campaign.yaml; that of
+cards that are not there is virtual.yaml) with different seeds. An incident that today's torch no
+longer has, or has on other hardware, is kept alive by a preload file beside the configuration,
+which says what it does; a kernel of its own is called by `function` programs. A campaign ends when
+a bucket of the right kind, whose title is the incident's, is minimized; printed are the CPU seconds
+until then of every process of the campaign (Ray's own too), programs run, the buckets of that kind
+and title (1 is right), and lines of the script.
 """
 
 from __future__ import annotations
@@ -30,17 +30,23 @@ from corpus.store import Store
 from fuzz.campaign import launch
 from fuzz.config import CampaignConfig, load_config
 from fuzz.live import BucketView, Snapshot
+from generators.codec import program_id
 from generators.swarm import UserFunction
 
 HERE = Path(__file__).resolve().parent / "seeds"
 NPU = HERE.parents[1] / "configs" / "torch_npu_stand_in.py"
 
 
+ONE_THING = (("compile_error", "graph_break"), ("no_valid_choices", "out_of_memory"))
+"""Kinds that one cause may show as: by `fullgraph`; by whether tiles are measured."""
+
+
 @dataclass(frozen=True)
 class Incident:
     """`kind` and a pattern of the bucket's title say what is to be found; `files` are preload
     files, none for torch as it is; `function` is the kernel that they define, `profile` one that
-    the campaign needs besides the general ones."""
+    the campaign needs besides the general ones. `trained`: the minimized program has to have a
+    backward pass, and to pass on some other target of the campaign."""
 
     name: str
     kind: str
@@ -48,12 +54,31 @@ class Incident:
     files: tuple[Path, ...] = ()
     function: UserFunction | None = None
     profile: str | None = None
+    config: str = "campaign.yaml"
+    trained: bool = False
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """`kind`, and what else it may show as."""
+        return next((kinds for kinds in ONE_THING if self.kind in kinds), (self.kind,))
 
     def is_in(self, bucket: BucketView | Bucket) -> bool:
         """What dynamo cannot trace has one bucket, of the kind that it was first seen as."""
-        untraced = ("compile_error", "graph_break")
-        kinds = untraced if self.kind in untraced else (self.kind,)
-        return bucket.kind in kinds and bool(re.search(self.title, bucket.title))
+        return bucket.kind in self.kinds and bool(re.search(self.title, bucket.title))
+
+    def holds(self, bucket: BucketView | Bucket, store: Store) -> bool:
+        """Whether a minimized bucket of that kind and title is the incident's."""
+        if not self.trained:
+            return True
+        programs = [row.best for row in store.failures(bucket=bucket.id) if row.best is not None]
+        return any(
+            program.training is not None
+            and any(
+                name.startswith("target=") and what == "passes"
+                for name, what in store.variants(program_id(program)).items()
+            )
+            for program in programs
+        )
 
 
 def emulated(name: str) -> tuple[Path, ...]:
@@ -82,6 +107,10 @@ INCIDENTS = (
         kernel("counting_kernel:attention"),
     ),
     Incident("3-no-valid-choices", "no_valid_choices", "", emulated("no_valid_choices")),
+    Incident(
+        "3-shared-memory", "no_valid_choices", "backward.* shared memory",
+        config="virtual.yaml", trained=True,
+    ),
     Incident("4-type-mixing", "type_mixing", "mixed torch.Tensor and DTensor"),
     Incident(
         "4-npu-type-mixing", "type_mixing", "npu_fusion_attention.* mixed torch.Tensor and DTensor",
@@ -109,6 +138,7 @@ def tree_cpu_s() -> float:
 @dataclass
 class Watch:
     incident: Incident
+    directory: Path
     limit_s: float
     """CPU seconds."""
     before_s: float = field(default_factory=tree_cpu_s)
@@ -118,7 +148,10 @@ class Watch:
     def __call__(self, snapshot: Snapshot) -> None:
         self.cpu_s = max(self.cpu_s, tree_cpu_s() - self.before_s)
         done = [bucket for bucket in snapshot.buckets if bucket.state in ("done", "variants")]
-        self.found = any(self.incident.is_in(bucket) for bucket in done)
+        alike = [bucket for bucket in done if self.incident.is_in(bucket)]
+        if alike:
+            with Store(self.directory, create=False) as store:
+                self.found = any(self.incident.holds(bucket, store) for bucket in alike)
         if self.found or self.cpu_s > self.limit_s:
             raise Ended
 
@@ -136,7 +169,7 @@ def campaign(
         profile = "function"
     if profile is not None:
         changes["profiles"] = dict(base.profiles) | {profile: 6.0}
-    watch = Watch(incident, limit_s)
+    watch = Watch(incident, directory, limit_s)
     try:
         if launch(base.model_copy(update=changes), directory, watch).ended == "interrupted":
             raise KeyboardInterrupt
@@ -144,7 +177,11 @@ def campaign(
         pass
     with Store(directory, create=False) as store:
         executed = store.totals().executed
-        alike = [bucket for bucket in store.buckets() if incident.is_in(bucket)]
+        alike = [
+            bucket
+            for bucket in store.buckets()
+            if incident.is_in(bucket) and incident.holds(bucket, store)
+        ]
     lines = [
         len(script.read_text().splitlines())
         for bucket in alike
@@ -174,7 +211,7 @@ def main(
     for incident in (i for i in INCIDENTS if not names or i.name in names):
         for seed in range(1, seeds + 1):
             minutes = 2 * cpu_minutes  # by the clock: CPU time is what ends it
-            base = load_config(HERE / "campaign.yaml", seed=seed, minutes=minutes, workers=workers)
+            base = load_config(HERE / incident.config, seed=seed, minutes=minutes, workers=workers)
             where = directory / f"{incident.name}-{seed}"
             row = campaign(incident, base, where, 60 * cpu_minutes)
             missed += row[2] == "not found"

@@ -53,6 +53,8 @@ def signature(failure: Failure, program: Program) -> Signature:
         failure.raised is None or failure.signal is not None
     ):
         return _of_crash(failure, program)
+    if failure.raised is not None and exception_type(failure.raised) == "OutOfResources":
+        return _of_tiles(failure, program.kernel.kind)
     if failure.kind is FailureKind.OUT_OF_MEMORY and _asked_for(failure) < MUCH:
         return _of_memory_gone(failure, program.kernel.kind)
     if failure.raised is not None:
@@ -177,6 +179,20 @@ def _of_memory_gone(failure: Failure, kernel: str) -> Signature:
     return Signature(
         strong=_key(failure.kind, kernel),
         title=_title(f"{kernel} attention runs out of memory: {message}"),
+        aliases=(_alias("kernel", failure.kind, kernel),),
+    )
+
+
+def _of_tiles(failure: Failure, kernel: str) -> Signature:
+    """Triton finds a kernel's tiles too large for the card: they are chosen for the forward and the
+    backward apart."""
+    graph = failure.evidence.get("graph", "forward")
+    told = failure.raised.message if failure.raised else ""
+    what = re.search(r"out of resource: ([\w ]+)", told)
+    resource = what[1] if what else "resources"
+    return Signature(
+        strong=_key(failure.kind, kernel, graph, resource),
+        title=_title(f"{kernel} attention's {graph} takes more {resource} than the card has"),
         aliases=(_alias("kernel", failure.kind, kernel),),
     )
 

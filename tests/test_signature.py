@@ -43,6 +43,18 @@ def recorded(name: str) -> tuple[Failure, Program]:
     return failure, load_program(read_text(GOLDEN / name / "program.yaml"), name)
 
 
+def test_tiles_that_do_not_fit_are_told_by_the_graph_that_they_were_chosen_for() -> None:
+    message = "out of resource: shared memory, Required: 114688, Hardware limit: 101376. Reducing"
+    raised = Raised(type="triton.runtime.errors.OutOfResources", message=message)
+    forward = Failure(kind=FailureKind.OUT_OF_MEMORY, phase=Phase.COMPILE, raised=raised)
+    backward = replace(forward, evidence={"graph": "backward"})
+    larger = replace(backward, raised=replace(raised, message=message.replace("114688", "262144")))
+    assert signature(forward, FLEX).strong != signature(backward, FLEX).strong
+    assert signature(backward, FLEX) == signature(larger, FLEX)
+    title = "flex attention's backward takes more shared memory than the card has"
+    assert signature(backward, FLEX).title == title
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_a_recorded_failure_gives_the_key_on_record(name: str) -> None:
     found = signature(*recorded(name))

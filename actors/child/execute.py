@@ -18,6 +18,7 @@ from .program_module import Outputs, ProgramModule
 from .purity import Purity
 
 EXCERPT = 12_000
+BACKWARD = "backward"
 BLOCK_MASKS = "torch/nn/attention/flex_attention.py"
 
 
@@ -287,6 +288,9 @@ class Execution:
         elif layer is not None and self.phases.returned:
             phase = "backward"
         kind = kinds.kind_of(error, compiling=compiling)
+        evidence = {"traceback": exceptions.stack(error)}
+        if compiling and kinds.in_backward_graph(error):
+            evidence["graph"] = BACKWARD
         raise Failed(
             failure(
                 kind,
@@ -294,7 +298,7 @@ class Execution:
                 layer=layer,
                 oracle=self._accuser(phase, raised),
                 raised=raised,
-                evidence={"traceback": exceptions.stack(error)},
+                evidence=evidence,
             )
         ) from None
 

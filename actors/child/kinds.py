@@ -66,6 +66,15 @@ def in_inductor(error: BaseException) -> bool:
     )
 
 
+def in_backward_graph(error: BaseException) -> bool:
+    """Whether Inductor was compiling the backward graph, which it does apart from the forward."""
+    return any(
+        function == "compile_fx_backward"
+        for link in exceptions.links(error)
+        for _, function in _places(link)
+    )
+
+
 def kind_of(error: BaseException, *, compiling: bool) -> str:
     """The `FailureKind` of an exception."""
     everything = "\n".join(exceptions.sentences(error))

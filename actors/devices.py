@@ -102,6 +102,7 @@ def make_known(target: str) -> None:
     module = sys.modules["torch"].get_device_module(target)
     pid = os.fork()
     if pid == 0:
-        os._exit(int(module._is_in_bad_fork()))
+        started = getattr(module, "_is_in_bad_fork", lambda: False)
+        os._exit(int(started()))
     if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]):
         raise RuntimeError(f"importing has started the {target} device; forking is not safe")

@@ -78,8 +78,8 @@ _SDPA_ROWS: tuple[Refusal, ...] = (
         kernels=OWN,
     ),
     Refusal(
-        pattern=r"derivative for aten::_scaled_dot_product_flash_attention(_for_cpu)?_backward "
-        r"is not implemented",
+        pattern=r"derivative for aten::_scaled_dot_product_(flash|efficient|cudnn)_attention"
+        r"(_for_cpu)?_backward is not implemented",
         why="the fused SDPA kernels have no second derivative",
         kernels=SDPA,
         needs=asks.differentiates_twice,

@@ -1,0 +1,92 @@
+"""What a device says of a virtual finding: recorded beside the case, and shown with it."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from corpus.case import CaseError, find_cases, read_case
+from corpus.confirmation import (
+    CONFIRMATIONS,
+    Confirmation,
+    add_confirmation,
+    read_confirmations,
+)
+from fuzz.cli_replay import _record
+from fuzz.pages import page
+from fuzz.replay import Replayed, Seen, Verdict
+
+CASES = Path(__file__).resolve().parent.parent / "corpus" / "cases"
+H200 = Confirmation(target="cuda", card="NVIDIA H200", torch="2.11.0", verdict="confirmed")
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> Path:
+    """A shipped case, as if a virtual card had found it, in a corpus of its own."""
+    source = find_cases([CASES])[0]
+    folder = tmp_path / source.parent.name / source.name
+    folder.parent.mkdir()
+    shutil.copy(source.parent / "bucket.yaml", folder.parent)
+    shutil.copytree(source, folder)
+    (folder / "environment.yaml").write_text("target: virtual-sm90\ncard: H100 (virtual)\n")
+    return folder
+
+
+def replayed(verdict: Verdict) -> Replayed:
+    return Replayed(verdict=verdict, expected=Seen(status="failed"), seen=())
+
+
+def test_confirmations_are_read_as_written_and_replaced_by_later_ones(case: Path) -> None:
+    assert read_confirmations(case) == []
+    add_confirmation(case, H200)
+    refuted = replace(H200, verdict="refuted", saw="fixed")
+    other = replace(H200, torch="2.13.0")
+    for latest in (other, refuted):
+        add_confirmation(case, latest)
+    assert read_confirmations(case) == [refuted, other]
+    assert str(refuted) == "refuted on NVIDIA H200 with torch 2.11.0: fixed"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("confirmations: [{target: cuda}]", "confirmations.0.card: Field required"),
+        ("confirmations: {}", "confirmations: Input should be a valid list"),
+        ("verdict: confirmed", "confirmations: Field required"),
+    ],
+)
+def test_a_bad_file_is_one_sentence(case: Path, text: str, sentence: str) -> None:
+    (case / CONFIRMATIONS).write_text(text)
+    with pytest.raises(CaseError) as raised:
+        read_confirmations(case)
+    assert str(raised.value) == f"{case / CONFIRMATIONS}: {sentence}."
+
+
+@pytest.mark.parametrize(
+    ("verdict", "words"),
+    [
+        (Verdict.AS_RECORDED, "confirmed on NVIDIA H200 with torch 2.11.0"),
+        (Verdict.FIXED, "refuted on NVIDIA H200 with torch 2.11.0: fixed"),
+    ],
+)
+def test_a_replay_on_a_device_is_recorded_and_shown(
+    case: Path, verdict: Verdict, words: str
+) -> None:
+    now = {"card": "NVIDIA H200", "torch": "2.11.0"}
+    _record([case], [read_case(case)], ["cuda"], [replayed(verdict)], now, tell=False)
+    shown = page(case.parents[1], case.parent.name.partition("-")[0])
+    assert shown.virtual is not None and shown.virtual.endswith(words)
+
+
+@pytest.mark.parametrize(
+    ("target", "verdict"),
+    [
+        ("cpu", Verdict.FIXED), ("virtual-sm90", Verdict.AS_RECORDED), ("cuda", Verdict.NOT_RUN),
+    ],
+)  # fmt: skip
+def test_nothing_else_says_anything_of_it(case: Path, target: str, verdict: Verdict) -> None:
+    _record([case], [read_case(case)], [target], [replayed(verdict)], {}, tell=False)
+    assert read_confirmations(case) == []

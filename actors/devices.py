@@ -30,7 +30,7 @@ DEVICES = {
         resource="GPU",
         visible=("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
     ),
-    "xpu": Device(resource="GPU", visible=("ONEAPI_DEVICE_SELECTOR",)),
+    "xpu": Device(resource="GPU", visible=("ZE_AFFINITY_MASK", "ONEAPI_DEVICE_SELECTOR")),
     "npu": Device(resource="NPU", visible=("ASCEND_RT_VISIBLE_DEVICES",), module="torch_npu"),
 }
 """By target, which has the name that torch gives the device. ROCm is "cuda" to torch."""

@@ -29,6 +29,7 @@ def test_a_worker_sees_the_devices_that_ray_gave_it_and_no_others() -> None:
     assert not_pinned(["cpu"], {}, {}) is None
     assert not_pinned(["cuda"], {"GPU": ["1"]}, {"CUDA_VISIBLE_DEVICES": "1"}) is None
     assert not_pinned(["cuda"], {"GPU": ["1"]}, {"HIP_VISIBLE_DEVICES": "1"}) is None
+    assert not_pinned(["xpu"], {"GPU": ["2"]}, {"ZE_AFFINITY_MASK": "2"}) is None
     assert not_pinned(["xpu"], {"GPU": ["2"]}, {"ONEAPI_DEVICE_SELECTOR": "level_zero:2"}) is None
     assert not_pinned(["npu"], {"NPU": ["0"]}, {"ASCEND_RT_VISIBLE_DEVICES": "0"}) is None
     assert not_pinned(["cpu", "cuda"], {"GPU": []}, {}) == (

@@ -1,4 +1,4 @@
-"""Programs like a given one but a step smaller: what a compiler's time is compared over."""
+"""Programs like a given one but some steps smaller: what a compiler's time is compared over."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from generators.program import Program
 from generators.scores import Repeated, ScoreMod
 from generators.tree import located, put, walk
 
-TOO_MUCH = 1.5
-"""How many times as long a compiler may take for one step more, from `LEAST_STEPS` on: what is
-linear in n steps takes n / (n - 1) times as long, what is quadratic the square of that."""
+STRIDE = 2
+"""How many steps lie between the sizes that are compared."""
 
-LEAST_STEPS = 6
+TOO_MUCH = 2.0
+"""How many times as long the last `STRIDE` steps may take as the `STRIDE` before them. What doubles
+with each step takes four times as long; a cube of `LEAST_STEPS` less than this."""
+
+LEAST_STEPS = 8
 
 
 def most_steps(score_mod: ScoreMod | None) -> int:

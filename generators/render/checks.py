@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from generators.growth import TOO_MUCH, most_steps
+from generators.growth import STRIDE, TOO_MUCH, most_steps
 from generators.outcome import Diff, Failure, FailureKind, Layer, Phase
 from generators.render.mods import compact_grids
 from generators.render.parts import Block, Parts
@@ -67,7 +67,7 @@ def check_for(parts: Parts, failure: Failure, by_value: bool = False) -> Check:
         case FailureKind.RECOMPILE_LIMIT | FailureKind.GRAPH_BREAK:
             return writer.compilations(diff)
         case FailureKind.COMPILE_TIME:
-            return writer.growth(diff)
+            return writer.growth()
     return writer.just_run()
 
 
@@ -240,18 +240,18 @@ class _Writer:
         run.last = [f'assert {state} == before, "{diff.output} has changed"']
         return run
 
-    def growth(self, diff: Diff) -> Check:
-        """Compiles with one step less and with all of them."""
+    def growth(self) -> Check:
+        """Compiles once to warm up, then with some steps less and with all of them."""
         run = self.just_run()
         body = ["torch._dynamo.reset()", "began = time.process_time()", *run.statements]
         body.append("seconds.append(time.process_time() - began)")
         times = most_steps(self.parts.program.score_mod)
         run.statements = [
             "seconds = []",
-            f"for times in ({times - 1}, {times}):",
+            f"for times in (2, {times - STRIDE}, {times}):",
             *indented(body),
         ]
-        run.last = [f"assert seconds[1] < {TOO_MUCH} * seconds[0], seconds"]
+        run.last = [f"assert seconds[2] < {TOO_MUCH} * seconds[1], seconds"]
         return run
 
     def compilations(self, diff: Diff) -> Check:

@@ -50,7 +50,8 @@ CONFIGS = {
     "nothing may be minimized": ("minimize: {max_candidates: 0}", ["minimize.max_candidates"]),
     "no weight": ("profiles: {eager: 0}", ["profiles", "above 0"]),
     "an unknown profile": ("profiles: {eagre: 1}", ["profiles.eagre", "eager"]),
-    "a target that cannot run": ("targets: [cuda]", ["targets.cuda", "one of cpu"]),
+    "an unknown target": ("targets: [tpu]", ["targets.tpu", "one of cpu, cuda"]),
+    "a target that cannot run": ("targets: [npu]", ["targets.npu", "torch_npu is not installed"]),
 }
 
 

@@ -69,7 +69,7 @@ REFUSED = [
         "targets: [cpu, virtual-sm90]\nprofiles: {ranks: 1}",
         "profiles: expected one whose programs virtual-sm90 can take",
     ),
-    ("targets: [tpu]", "targets.tpu: expected one of cpu, virtual-sm80"),
+    ("targets: [tpu]", "targets.tpu: expected one of cpu, cuda, xpu, npu, virtual-sm80"),
     ("deadlines: {compile: 0}", "deadlines.compile: input should be greater than 0"),
     ("minimize: {pool_share: 1.5}", "minimize.pool_share: input should be less than or equal to 1"),
     ("preload: [missing.py]", "preload[0]: expected a Python file, but "),

@@ -107,8 +107,8 @@ def test_a_lost_shard_says_why() -> None:
 
 
 def test_a_target_that_cannot_run_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(SandboxError, match="target npu: programs run on cpu, virtual-sm80,"):
-        Executor(WorkerConfig(scratch=str(tmp_path), targets=("npu",)))
+    with pytest.raises(SandboxError, match="target tpu: programs run on cpu, cuda, xpu, npu, virtual-sm80,"):
+        Executor(WorkerConfig(scratch=str(tmp_path), targets=("tpu",)))
 
 
 def test_importing_a_worker_imports_neither_torch_nor_ray() -> None:

@@ -107,7 +107,8 @@ def test_a_lost_shard_says_why() -> None:
 
 
 def test_a_target_that_cannot_run_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(SandboxError, match="target tpu: programs run on cpu, cuda, xpu, npu, virtual-sm80,"):
+    told = "target tpu: programs run on cpu, cuda, xpu, npu, virtual-sm80,"
+    with pytest.raises(SandboxError, match=told):
         Executor(WorkerConfig(scratch=str(tmp_path), targets=("tpu",)))
 
 

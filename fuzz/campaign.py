@@ -241,17 +241,20 @@ class Campaign:
 
 
 def launch(
-    config: CampaignConfig, directory: Path, on_snapshot: Watcher = lambda snapshot: None
+    config: CampaignConfig,
+    directory: Path,
+    on_snapshot: Watcher = lambda snapshot: None,
+    where: str = "the configuration",
 ) -> CampaignResult:
     """Begin the campaign in `directory`, or go on with the one that is there, and run it.
 
     Brings up everything it needs and takes it all down again; Ray even for one worker, since a
-    task in this process could not be abandoned. Raises CampaignError, StoreError,
-    SandboxError or ScratchError, each one sentence.
+    task in this process could not be abandoned. `where` names the configuration in errors. Raises
+    CampaignError, StoreError, SandboxError or ScratchError, each one sentence.
     """
     from fuzz.ray_pool import RayPool  # Ray takes a second to import
 
-    check_targets(config)
+    check_targets(config, where)
 
     with (
         claim(directory),
@@ -263,7 +266,7 @@ def launch(
         check_same(config, store, directory)
         for name in (name for name, weight in config.profiles.items() if weight):
             kernels = [kernel for kernel, _ in PROFILES[name].kernels]
-            check_packages(kernels, pool.environment(), f"profiles.{name}", config.preload)
+            check_packages(kernels, pool.environment(), f"{where}: profiles.{name}", config.preload)
         store.begin(config.seed, config.model_dump(mode="json"), pool.environment())
         campaign = Campaign(config, directory, pool, store, on_snapshot, scratch=scratch.root)
         return campaign.run()
@@ -282,14 +285,14 @@ def worker_config(config: CampaignConfig, scratch: Path) -> WorkerConfig:
     )
 
 
-def check_targets(config: CampaignConfig) -> None:
+def check_targets(config: CampaignConfig, where: str) -> None:
     """Raises CampaignError where the toolchain cannot serve one of the campaign's targets; that of
     the CPU shows when its sandbox starts."""
     if set(config.targets) == {"cpu"}:
         return
     for status in targets(config.python):
         if status.name in config.targets and not status.can_run:
-            raise CampaignError(f"targets.{status.name}: {status.reason}.")
+            raise CampaignError(f"{where}: targets.{status.name}: {status.reason}.")
 
 
 def check_same(config: CampaignConfig, store: Store, directory: Path) -> None:

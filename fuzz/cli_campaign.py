@@ -60,7 +60,7 @@ def launch(
     from fuzz.live import watching
 
     with watching("json" if as_json else "auto") as show:
-        result = run(loaded, folder, show)
+        result = run(loaded, folder, show, str(config))
     with Store(folder, create=False) as store:
         if as_json:
             emit({"ended": result.ended, **campaign_json(store, folder)})

@@ -51,7 +51,11 @@ CONFIGS = {
     "no weight": ("profiles: {eager: 0}", ["profiles", "above 0"]),
     "an unknown profile": ("profiles: {eagre: 1}", ["profiles.eagre", "eager"]),
     "an unknown target": ("targets: [tpu]", ["targets.tpu", "one of cpu, cuda"]),
-    "a target that cannot run": ("targets: [npu]", ["targets.npu", "torch_npu is not installed"]),
+    "a target that cannot run": (
+        "targets: [npu]\nprofiles: {inductor-sdpa: 1}\n",
+        ["targets.npu", "torch_npu is not installed"],
+    ),
+    "a target without programs": ("targets: [npu]\n", ["profiles", "whose programs npu can take"]),
 }
 
 

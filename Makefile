@@ -1,7 +1,9 @@
 # make fuzz   set up everything, then a short real campaign
 # make test   set up everything, then all tests
+# make test-fast   those that take a moment
 # make lint   ruff and mypy
 # make kernels   .venv-kernels: the same torch with Triton, flash_attn and torch_npu, for virtual targets too
+# make clean   take away what these have made
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -19,7 +21,7 @@ RESULTS := campaigns/smoke-$(shell date +%Y%m%d-%H%M%S)
 .PHONY: help install fuzz test test-fast lint kernels clean
 
 help:
-	@sed -n 's/^# //p' Makefile
+	@sed -n 's/^# \(make .*\)/\1/p' Makefile
 
 $(STAMP): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "attnfuzz needs Python 3.11 or 3.12: none of python3, python3.12 and python3.11 is one (make PYTHON=/path/to/python3.12 names another)"; exit 2; }

@@ -1,6 +1,6 @@
 """A campaign whose driver is killed again and again: is anything lost, doubled or left behind?
 
-    python benchmarks/kill_resume.py [--kills 50] [--seed 1] [--dir DIR] [--json]
+    PYTHONPATH=. python benchmarks/kill_resume.py [--kills 50] [--seed 1] [--dir DIR] [--json]
 
 Each round starts `attnfuzz launch` (with `--resume` from the second on), kills the driver with
 SIGKILL at a random moment, waits for the reaper, and looks at what is there: processes, temporary

@@ -1,6 +1,6 @@
 """Whether the sandbox survives whatever a program does to it: the table of docs/RELIABILITY.md.
 
-    python benchmarks/reliability.py [--times 3] [--workers 2] [--json]
+    PYTHONPATH=. python benchmarks/reliability.py [--times 3] [--workers 2] [--json]
 
 Every row of `misbehaviours.py` runs `--times` times in each of `--workers` sandboxes that work side
 by side. After each run a program that behaves has to pass, no process may be left below the

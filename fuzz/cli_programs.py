@@ -51,7 +51,8 @@ def generate(
 def render(program: ProgramFile, as_json: Json = False) -> None:
     """Print the source of a program.
 
-    A standalone script, which needs torch and nothing of ours: the text that runs in the sandbox.
+    The module that the sandbox runs, which needs torch and nothing of ours. It defines `inputs`,
+    `attention`, `reference`, `run` and, where it is compiled, `compiled`, and calls none of them.
 
     `attnfuzz render program.yaml > attention.py`
     """

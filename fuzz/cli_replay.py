@@ -64,10 +64,9 @@ def replay(
     """Run recorded cases again: which of them no longer behave as recorded?
 
     Each `program.yaml` is validated and rendered afresh; the `repro.py` beside it is never
-    executed. A case behaves as recorded when it fails with the same kind and the same key; one such
-    run settles it. Otherwise it is run again, as often as a failure of its recorded reliability
-    needs to show with 99% probability, and called fixed, changed, or flaky (it failed always, and
-    now only sometimes).
+    executed. A case behaves as recorded when it fails with the same key; one such run settles it.
+    Otherwise it is run again, as often as a failure of its recorded reliability needs to show with
+    99% probability, and called fixed, changed, or flaky (it failed always, and now only sometimes).
 
     Data in a corpus is never executed. A case recorded with preload files therefore needs either
     `--preload FILE` with a file of the same SHA-256, or `--allow-preload`, which executes the copy

@@ -77,7 +77,7 @@ def _listed(targets: object) -> object:
 
 
 class CampaignConfig(_Section):
-    """A whole campaign; every default is what `configs/overnight.yaml` explains."""
+    """A whole campaign; `configs/overnight.yaml` and `configs/cuda.yaml` explain the keys."""
 
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     minutes: Annotated[float, Field(gt=0, le=MAX_MINUTES)] = 480

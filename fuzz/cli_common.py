@@ -41,7 +41,7 @@ Target = Annotated[
     str,
     typer.Option(
         metavar="TARGET",
-        help="What to compile for: cpu, or a virtual card (`attnfuzz targets` names them).",
+        help="Where to run: cpu (default), or another that `attnfuzz targets` names.",
     ),
 ]
 ProgramFile = Annotated[

@@ -13,6 +13,7 @@ README = Path(__file__).resolve().parents[1] / "README.md"
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
 def test_the_strategies_serve_a_test_of_ones_own() -> None:
     (example,) = [
         text

@@ -7,6 +7,7 @@ Standard library only, and torch where it is imported already: zygotes and their
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import subprocess
 import sys
@@ -74,35 +75,46 @@ def visible(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     return {name: environment[name] for name in sorted(names) if name in environment}
 
 
-_NAME = """
-import importlib, sys
+_CARD = """
+import importlib, json, sys
 import torch
 importlib.import_module(sys.argv[2])
-print(torch.get_device_module(sys.argv[1]).get_device_name(0))
+device = torch.get_device_module(sys.argv[1])
+name, properties = device.get_device_name(0), device.get_device_properties(0)
+if sys.argv[1] == "npu":
+    made_for = name.lower()
+elif torch.version.hip:
+    made_for = properties.gcnArchName.partition(":")[0]
+else:
+    made_for = "".join(["sm", *map(str, device.get_device_capability(0))])
+print(json.dumps({"card": name, "architecture": made_for}))
 """
 
 
-def name_of(target: str) -> str:
-    """What the first device that this process sees is called, asked by a process of its own.
-    Raises RuntimeError where it cannot be used."""
+def card_there(target: str) -> dict[str, str]:
+    """What the first device that this process sees is called (`card`), and what kernels are
+    compiled for it (`architecture`: "sm90"), asked by a process of its own. Raises RuntimeError
+    where it cannot be used."""
     asked = subprocess.run(
-        [sys.executable, "-c", _NAME, target, DEVICES[target].module],
+        [sys.executable, "-c", _CARD, target, DEVICES[target].module],
         capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False,
     )  # fmt: skip
     if asked.returncode:
         why = asked.stderr.strip().rpartition("\n")[2]
         raise RuntimeError(f"no {target} device can be used: {why}")
-    return asked.stdout.strip().rpartition("\n")[2]
+    return json.loads(asked.stdout.strip().rpartition("\n")[2])
 
 
 def make_known(target: str) -> None:
-    """Imports what torch needs for a device. Raises RuntimeError where that, or what was imported
-    before, has started it: a process forked afterwards could not use it."""
+    """Imports what torch needs for a device. Raises RuntimeError where a process forked afterwards
+    cannot start it: what was imported has done so already."""
     importlib.import_module(DEVICES[target].module)
-    module = sys.modules["torch"].get_device_module(target)
     pid = os.fork()
     if pid == 0:
-        started = getattr(module, "_is_in_bad_fork", lambda: False)
-        os._exit(int(started()))
+        try:
+            sys.modules["torch"].empty(1, device=target)
+        except BaseException:  # whatever it is, it must not get out of this process
+            os._exit(1)
+        os._exit(0)
     if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]):
-        raise RuntimeError(f"importing has started the {target} device; forking is not safe")
+        raise RuntimeError(f"a forked process cannot start the {target} device")

@@ -17,11 +17,18 @@ from typing import Any
 from actors import procs
 from actors.devices import DEVICES
 from actors.job import Limits
-from actors.virtual.cards import CARDS
+from actors.virtual.cards import CARDS, card_of
 
 START_S = 600.0  # the first start on a machine builds a header, perhaps in a queue of zygotes
 MARKER = "ATTNFUZZ_ZYGOTE"
 ZYGOTE = Path(__file__).with_name("zygote.py")  # run, never imported: it wants torch
+
+
+DECIDES_NUMBERS = (
+    "TRITON_INTERPRET", "NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+)  # fmt: skip
+"""Variables that are not inherited: with the last two, which containers set, float32 products of a
+GPU are rounded to 10 bits."""
 
 
 class SandboxError(RuntimeError):
@@ -76,7 +83,8 @@ class ForkServer:
     def _environ(self, headers: Path, target: str) -> dict[str, str]:
         """The zygote's environment: this process's, less Ray's, with one thread everywhere."""
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "PYTEST_"))}
-        inherited.pop("TRITON_INTERPRET", None)
+        for name in DECIDES_NUMBERS:
+            inherited.pop(name, None)
         ours = {
             MARKER: self.marker,
             "OMP_NUM_THREADS": "1",
@@ -94,6 +102,9 @@ class ForkServer:
         elif target not in CARDS:
             # triton decides at import; on a CPU its kernels (flash_attn's) can only be interpreted
             ours["TRITON_INTERPRET"] = "1"
+        if target not in DEVICES and card_of(target) is None:
+            # Autograd starts a thread for each device that it sees: forking would not be safe then.
+            ours |= dict.fromkeys(DEVICES["cuda"].visible, "")
         return inherited | ours
 
     def _handshake(self, toolchain: str) -> dict[str, str]:

@@ -122,7 +122,8 @@ class Job:
             refusals=tuple((r.pattern, r.why) for r in refusals),
             compute_dtype=program.autocast,
             # Gradients of the fused kernels of accelerators are sums in no fixed order.
-            deterministic=target not in DEVICES or program.training is None,
+            deterministic=target not in DEVICES
+            or (program.training is None and program.transform != "grad"),
             dirty_memory=program.dirty_memory,
             oracles={
                 "batch_permutable": batches_are_independent(program),

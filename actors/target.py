@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from actors.devices import DEVICES
+from actors.job import Limits
 from actors.virtual.cards import CARDS, INTERPRETED, NPUS, Card, Npu
 from generators.kernels import REGISTRY
 from generators.program import Program
@@ -42,6 +43,11 @@ PROMISES = {"ROWS_GUARANTEED_SAFE", "BLOCKS_ARE_CONTIGUOUS"}
 hold, the numbers are the program's own fault."""
 
 INTERPRETED_PATIENCE = 6.0
+DEVICE_PATIENCE = 2.0
+"""CUDA is started, and all of Inductor and Triton is cold, in each program's process."""
+
+DEVICE_MEMORY_MB = 16384
+"""Of the CPU's, for a process that uses a device: CUDA maps memory of its own."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +80,20 @@ class Target:
             gpu=self.device in GPUS,
             backends=BEFORE_CODE if fake_npu else BACKENDS,
             one_rank=fake_npu,
-            as_trained=isinstance(self.card, Card) and not self.interpreted,
+            as_trained=self.device in GPUS and not self.interpreted,
         )
 
     @property
     def patience(self) -> float:
         """How many times as long as on a CPU everything may take."""
-        return INTERPRETED_PATIENCE if self.interpreted else 1.0
+        if self.interpreted:
+            return INTERPRETED_PATIENCE
+        return DEVICE_PATIENCE if self.is_device else 1.0
+
+    @property
+    def limits(self) -> Limits:
+        """What a program may use there, unless a configuration says so."""
+        return Limits(memory_mb=DEVICE_MEMORY_MB) if self.is_device else Limits()
 
     @property
     def is_virtual(self) -> bool:
@@ -112,7 +125,7 @@ class Target:
             has = ", ".join(self.place.backends[1:])
             return f"compile.backend: {self.name} takes one of {has}"
         promises = sorted(PROMISES & getattr(program.kernel, "kernel_options", {}).keys())
-        if self.interpreted and promises:
+        if promises and (self.interpreted or self.is_device):
             return f"kernel.kernel_options.{promises[0]}: a promise that its mask need not keep"
         if self.interpreted and (program.compile is None or program.compile.backend != "inductor"):
             return f"compile.backend: {self.name} runs what inductor generates, nothing else"

@@ -16,13 +16,38 @@ mkdir -p "$1" || exit 2
 out="$(cd "$1" && pwd)" wheels="${2:--}" minutes="${3:-4}"
 [ "$wheels" = - ] || wheels="$(cd "$wheels" && pwd)" || exit 2
 cd "$(dirname "$0")/.." || exit 2
+trap 'exit 143' TERM INT
 
 rooms="$(mktemp -d)"
-trap 'rm -rf "$rooms"' EXIT
+trap 'report; rm -rf "$rooms"' EXIT
+
+# Written however this ends, a deadline's SIGTERM included.
+report() {
+  [ -n "${python:-}" ] || return
+  {
+    echo "# On a GPU"
+    echo
+    "$python" -c 'import torch, triton; p = torch.cuda.get_device_properties(0); print(f"{p.name}, torch {torch.__version__}, triton {triton.__version__}, {torch.cuda.device_count()} device(s)")'
+    for part in targets tests replay campaign; do
+      printf '\n## %s\n\n```\n' "$part"
+      tail -n 40 "$out/$part.txt" 2>/dev/null || echo "not come to"
+      printf '```\n'
+    done
+    printf '\n## what the campaign found\n\n```\n'
+    "$python" -m fuzz.cli triage "$out/campaign" 2>&1
+    printf '```\n'
+  } > "$out/report.md"
+  echo "report: $out/report.md"
+}
+
 python3 -m venv --system-site-packages "$rooms/venv" || exit 2
 python="$rooms/venv/bin/python"
+# Where python3 is itself of a virtual environment, that one's packages are not the system's.
+where='import sysconfig; print(sysconfig.get_path("purelib"))'
+python3 -c "$where" > "$("$python" -c "$where")/outer.pth"
 if [ "$wheels" = - ]; then
-  "$python" -m pip install -q -c constraints.txt ".[dev]" || exit 2
+  grep -v '^torch' constraints.txt > "$rooms/constraints.txt"  # the torch that is there is tested
+  "$python" -m pip install -q -c "$rooms/constraints.txt" ".[dev]" || exit 2
   "$python" -m pip uninstall -q -y attnfuzz
 else
   "$python" -m pip install -q --no-index --no-deps "$wheels"/*.whl || exit 2
@@ -50,18 +75,4 @@ fi
   2>&1 | tee "$out/campaign.txt"
 [ "${PIPESTATUS[0]}" -eq 0 ] || status=1
 
-{
-  echo "# On a GPU"
-  echo
-  "$python" -c 'import torch, triton; p = torch.cuda.get_device_properties(0); print(f"{p.name}, torch {torch.__version__}, triton {triton.__version__}, {torch.cuda.device_count()} device(s)")'
-  for part in targets tests replay; do
-    printf '\n## %s\n\n```\n' "$part"
-    tail -n 40 "$out/$part.txt"
-    printf '```\n'
-  done
-  printf '\n## campaign of %s minutes\n\n```\n' "$minutes"
-  "$python" -m fuzz.cli triage "$out/campaign" 2>&1
-  printf '```\n'
-} > "$out/report.md"
-echo "report: $out/report.md"
 exit "$status"

@@ -2,12 +2,13 @@
 # Puts what attnfuzz needs beside torch and triton into a folder, as wheels for Python 3.12 on Linux
 # x86-64, for a machine without a network (see on_gpu.sh).
 #
-#   benchmarks/wheels.sh FOLDER
+#   benchmarks/wheels.sh FOLDER [NAME…]
 #
+# NAMEs are packages that are there already and are left out.
 # Ray's wheel comes without ray/jars, which only Java programs use: 48 MB instead of 73.
 set -euo pipefail
 
-[ $# -eq 1 ] || { echo "usage: benchmarks/wheels.sh FOLDER" >&2; exit 2; }
+[ $# -ge 1 ] || { echo "usage: benchmarks/wheels.sh FOLDER [NAME…]" >&2; exit 2; }
 here="$(cd "$(dirname "$0")/.." && pwd)"
 mkdir -p "$1"
 platforms=()
@@ -24,5 +25,8 @@ PYTHON
 grep -v '^torch' "$here/constraints.txt" > "$1/constraints.txt"
 python3 -m pip download -q --only-binary=:all: --python-version 3.12 --implementation cp \
   "${platforms[@]}" -d "$1" -c "$1/constraints.txt" -r "$1/requirements.txt"
+for name in "${@:2}"; do
+  rm -f "$1/${name//-/_}"-[0-9]*.whl
+done
 zip -qd "$1"/ray-*.whl 'ray/jars/*'
 du -sh "$1"

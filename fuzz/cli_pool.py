@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from actors.scratch import Scratch
+from actors.target import TARGETS
 from actors.worker import WorkerConfig
 from fuzz.environment import check_packages, lacks_package
 from fuzz.pool import Pool, open_pool, run_all
@@ -40,6 +41,7 @@ def pool_in(
         targets=(target,),
         preload=tuple(str(path) for path in preload),
         scratch=str(scratch),
+        limits=TARGETS[target].limits,
     )
     with closing(open_pool(config, workers)) as opened:
         yield opened

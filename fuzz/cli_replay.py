@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -144,6 +144,7 @@ def _results(cases: Sequence[Case], at: _Places) -> tuple[list[Replayed], dict[s
     """A result for each case, and the environment they ran in. Cases with the same target that need
     the same preload files share their sandboxes."""
     from actors.scratch import Scratch
+    from actors.target import TARGETS
     from fuzz.cli_pool import outcomes, pool_in
     from fuzz.replay import not_run
     from fuzz.replay import replay as run
@@ -174,7 +175,8 @@ def _results(cases: Sequence[Case], at: _Places) -> tuple[list[Replayed], dict[s
             count = min(at.workers or len(os.sched_getaffinity(0)), len(places))
             with pool_in(scratch.root, at.python, needed, count, target) as many:
                 environment = many.environment()
-                evaluate = partial(outcomes, many, task=partial(_task, _hangs(chosen)))
+                hurried = frozenset() if TARGETS[target].is_device else _hangs(chosen)
+                evaluate = partial(outcomes, many, task=partial(_task, hurried))
                 replayed = run(recorded, evaluate, settled)
                 results |= dict(zip(places, replayed, strict=True))
     return [results[place] for place in range(len(cases))], environment
@@ -199,18 +201,41 @@ def _record(
             continue
         if result.verdict.value == "not_run":
             continue
-        same = result.verdict.value in ("as_recorded", "flaky")
+        verdict = _says(recorded.name, case.environment, result, now)
+        if verdict is None:
+            if tell:
+                typer.echo(f"{result.tells}, on another card or torch, says nothing: {folder}")
+            continue
         latest = Confirmation(
             target=name,
             card=now.get("card", "unknown"),
             torch=now.get("torch", "unknown"),
-            verdict="confirmed" if same else "refuted",
-            saw=None if same else result.tells,
+            verdict=verdict,
+            saw=None if verdict == "confirmed" else result.tells,
         )
         with user_path(folder):
             add_confirmation(folder, latest)
         if tell:
             typer.echo(f"{latest}: {folder}")
+
+
+def _says(
+    virtual: str, recorded: Mapping[str, str], result: Replayed, now: Mapping[str, str]
+) -> Literal["confirmed", "refuted"] | None:
+    """What a device's replay says of a finding of the target `virtual`. What fails on a small card
+    may pass on a large one, and what fails with one torch with another: only the same
+    architecture and release refute, and only by passing."""
+    if result.verdict.value in ("as_recorded", "flaky"):
+        return "confirmed"
+    stands_for = virtual.partition("-")[2]
+    alike = now.get("architecture", "").startswith(stands_for) and (
+        _release(now) == _release(recorded)
+    )
+    return "refuted" if alike and result.verdict.value == "fixed" else None
+
+
+def _release(environment: Mapping[str, str]) -> str:
+    return environment.get("torch", "").partition("+")[0]
 
 
 def _hangs(cases: Sequence[Case]) -> frozenset[str]:

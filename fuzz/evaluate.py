@@ -21,6 +21,9 @@ KEPT = 4 << 20
 """Bytes kept of what a script writes to stderr. Inductor prints all arguments of what it could not
 lower behind the exception's name: tens of kB."""
 
+LEFT_OUT = ("PYTHON", "RAY_", "TORCH", "NVIDIA_TF32_OVERRIDE")
+"""What the variables begin with that a script must not see."""
+
 OF_MEMORY = ("SIGSEGV", "SIGABRT", "SIGBUS")
 """Signals in which corrupted memory ends, one in this process and another in the next."""
 
@@ -105,7 +108,7 @@ def _ranks(count: int, environment: dict[str, str]) -> Iterator[dict[str, str]]:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "RAY_", "TORCH"))}
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(LEFT_OUT)}
     return kept | {
         "TMPDIR": str(folder),
         "TORCHINDUCTOR_CACHE_DIR": str(folder.parent / "repro-cache"),

@@ -132,11 +132,18 @@ class RayPool:
                 target=task.target,
             )
         elif isinstance(task, ReproTask):  # holds the slot, so that its CPU is the actor's
-            if self._needs:  # Ray hides all devices from what has none of its own
-                seen = ray.get(actor.visible_devices.remote())
-                task = replace(task, environment=tuple(seen.items()))
+            if self._needs:  # the script is to see what its worker sees
+                task = replace(task, environment=tuple(self._visible(running.slot).items()))
             ref = ray.remote(num_cpus=0, max_retries=0)(run_repro).remote(task)
         self._running[ref] = running
+
+    def _visible(self, slot: int) -> dict[str, str]:
+        """The variables that say which devices the worker in `slot` sees."""
+        try:
+            return ray.get(self._actors[slot].visible_devices.remote())
+        except RayActorError:  # it died while it was idle
+            self._actors[slot] = self._new_actor()
+            return ray.get(self._actors[slot].visible_devices.remote())
 
     def _take(self, ref: Any) -> Finished | None:
         running = self._running.pop(ref)

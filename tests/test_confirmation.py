@@ -20,7 +20,8 @@ from fuzz.pages import page
 from fuzz.replay import Replayed, Seen, Verdict
 
 CASES = Path(__file__).resolve().parent.parent / "corpus" / "cases"
-H200 = Confirmation(target="cuda", card="NVIDIA H200", torch="2.11.0", verdict="confirmed")
+THERE = {"card": "NVIDIA H200", "architecture": "sm90", "torch": "2.11.0+cu130"}
+H200 = Confirmation(target="cuda", card="NVIDIA H200", torch="2.11.0+cu130", verdict="confirmed")
 
 
 @pytest.fixture
@@ -31,7 +32,9 @@ def case(tmp_path: Path) -> Path:
     folder.parent.mkdir()
     shutil.copy(source.parent / "bucket.yaml", folder.parent)
     shutil.copytree(source, folder)
-    (folder / "environment.yaml").write_text("target: virtual-sm90\ncard: H100 (virtual)\n")
+    (folder / "environment.yaml").write_text(
+        "target: virtual-sm90\ncard: H100 (virtual)\ntorch: 2.11.0+cpu\n"
+    )
     return folder
 
 
@@ -47,7 +50,7 @@ def test_confirmations_are_read_as_written_and_replaced_by_later_ones(case: Path
     for latest in (other, refuted):
         add_confirmation(case, latest)
     assert read_confirmations(case) == [refuted, other]
-    assert str(refuted) == "refuted on NVIDIA H200 with torch 2.11.0: fixed"
+    assert str(refuted) == "refuted on NVIDIA H200 with torch 2.11.0+cu130: fixed"
 
 
 @pytest.mark.parametrize(
@@ -68,17 +71,37 @@ def test_a_bad_file_is_one_sentence(case: Path, text: str, sentence: str) -> Non
 @pytest.mark.parametrize(
     ("verdict", "words"),
     [
-        (Verdict.AS_RECORDED, "confirmed on NVIDIA H200 with torch 2.11.0"),
-        (Verdict.FIXED, "refuted on NVIDIA H200 with torch 2.11.0: fixed"),
+        (Verdict.AS_RECORDED, "confirmed on NVIDIA H200 with torch 2.11.0+cu130"),
+        (Verdict.FIXED, "refuted on NVIDIA H200 with torch 2.11.0+cu130: fixed"),
     ],
 )
 def test_a_replay_on_a_device_is_recorded_and_shown(
     case: Path, verdict: Verdict, words: str
 ) -> None:
-    now = {"card": "NVIDIA H200", "torch": "2.11.0"}
-    _record([case], [read_case(case)], ["cuda"], [replayed(verdict)], now, tell=False)
+    _record([case], [read_case(case)], ["cuda"], [replayed(verdict)], THERE, tell=False)
     shown = page(case.parents[1], case.parent.name.partition("-")[0])
     assert shown.virtual is not None and shown.virtual.endswith(words)
+
+
+@pytest.mark.parametrize(
+    ("now", "verdict"),
+    [
+        ({"architecture": "sm86"}, Verdict.FIXED),
+        ({"torch": "2.13.0"}, Verdict.FIXED),
+        ({}, Verdict.CHANGED),
+    ],
+)
+def test_another_card_or_torch_or_failure_refutes_nothing(
+    case: Path, now: dict[str, str], verdict: Verdict
+) -> None:
+    _record([case], [read_case(case)], ["cuda"], [replayed(verdict)], THERE | now, tell=False)
+    assert read_confirmations(case) == []
+
+
+def test_another_card_may_confirm(case: Path) -> None:
+    there = THERE | {"architecture": "sm120"}
+    _record([case], [read_case(case)], ["cuda"], [replayed(Verdict.FLAKY)], there, tell=False)
+    assert [one.verdict for one in read_confirmations(case)] == ["confirmed"]
 
 
 @pytest.mark.parametrize(

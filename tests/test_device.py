@@ -5,20 +5,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from subprocess import CompletedProcess
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from actors.devices import DEVICES, Device, not_pinned
+from actors.fork_server import ForkServer
 from actors.job import Job
 from actors.sandbox import SandboxError
 from actors.scratch import Scratch
 from actors.target import TARGETS
 from actors.worker import WorkerConfig
 from generators.kernels.specs import FlashAttn, Flex, NpuFusionAttention, Sdpa
+from generators.outcome import Failure, FailureKind, Phase, Raised
 from generators.program import Mesh, Program, Training
-from generators.render import source
+from generators.render import repro, source
 from tests.child_programs import REFERENCE, SDPA, TRAINING, Told, compile_settings, tell
 from tests.child_programs import source as child_source
 
@@ -62,7 +67,37 @@ def test_gradients_on_devices_are_sums_in_no_fixed_order() -> None:
     trained = Program(kernel=Sdpa(), training=Training())
     assert not Job.of(trained, target="cuda").deterministic
     assert Job.of(replace(trained, training=None), target="cuda").deterministic
+    by_transform = replace(trained, training=None, transform="grad")
+    assert not Job.of(by_transform, target="cuda").deterministic
     assert Job.of(trained, target="cpu").deterministic
+
+
+def test_a_promise_that_the_mask_need_not_keep_is_no_program_of_a_device() -> None:
+    promised = Program(kernel=Flex(kernel_options={"ROWS_GUARANTEED_SAFE": True}))
+    assert TARGETS["cpu"].unfit(promised) is None
+    for target in ("cuda", "interpreted-sm90"):
+        assert "ROWS_GUARANTEED_SAFE: a promise" in str(TARGETS[target].unfit(promised))
+
+
+def test_what_is_not_for_a_device_does_not_see_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
+    environ = partial(ForkServer._environ, SimpleNamespace(marker="m"), tmp_path)
+    assert environ("cpu")["CUDA_VISIBLE_DEVICES"] == ""
+    assert environ("cuda")["CUDA_VISIBLE_DEVICES"] == "1"
+    assert "NVIDIA_TF32_OVERRIDE" not in environ("cuda")
+
+
+def test_the_script_of_what_a_kernel_does_waits_for_it() -> None:
+    failure = Failure(
+        kind=FailureKind.ILLEGAL_ACCESS,
+        phase=Phase.FORWARD,
+        raised=Raised(type="torch.AcceleratorError", message="an illegal memory access"),
+    )
+    assert repro(Program(), failure, device="cuda").endswith("torch.cuda.synchronize()\n")
+    assert "synchronize" not in repro(Program(), failure)
 
 
 def test_flash_attn_on_a_gpu_is_as_installed() -> None:
@@ -138,8 +173,12 @@ def test_an_illegal_access_is_its_own_kind() -> None:
         "CUDA error: an illegal memory access was encountered",
         "CUDA error: device-side assert triggered",
         "HIP error: unspecified launch failure",
+        "CUDA error: an illegal instruction was encountered",
+        "CUDA error: operation not supported on global/shared address space",
     ):
         assert kind_of(RuntimeError(words), compiling=False) == "illegal_access"
+    words = "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"
+    assert kind_of(RuntimeError(words), compiling=False) == "out_of_memory"
 
 
 @pytest.mark.slow

@@ -73,9 +73,10 @@ class DeviceExecution(Execution):
     def _given(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Arguments on the device; CUDA graphs are told that what they gave before is read."""
         torch.compiler.cudagraph_mark_step_begin()
-        given = tuple(map(ToDevice(self.device), args))
-        if self.settings.get("dirty_memory"):
-            self._dirty_memory()
+        with self._exceptions("build", None):
+            given = tuple(map(ToDevice(self.device), args))
+            if self.settings.get("dirty_memory"):
+                self._dirty_memory()
         return given
 
     def _dirty_memory(self) -> None:
@@ -97,3 +98,9 @@ class DeviceExecution(Execution):
     def _blames_layer(self, failure: Data) -> bool:
         """A device that has told of an illegal access computes nothing more in this process."""
         return failure["kind"] != "illegal_access" and super()._blames_layer(failure)
+
+    def _rerun(self, backend: str) -> Data | None:
+        try:
+            return super()._rerun(backend)
+        except Exception:  # the failure before it, which is kept, may have spoilt the device
+            return None

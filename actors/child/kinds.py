@@ -21,11 +21,12 @@ _MIXING = re.compile(
 )  # fmt: skip
 _MEMORY = re.compile(
     r"can't allocate memory|std::bad_alloc|^MemoryError|OutOfMemoryError|not enough memory"
-    r"|OutOfResources|out of resource: shared memory"
+    r"|OutOfResources|out of resource: shared memory|CUDA error: out of memory|STATUS_ALLOC_FAILED"
 )
 _ACCESS = re.compile(
     r"illegal memory access|misaligned address|unspecified launch failure|device-side assert"
-    r"|invalid (?:address space|program counter)|Memory access fault by GPU|OutOfBounds: "
+    r"|(?:global/shared|invalid) address space|invalid program counter|hardware stack error"
+    r"|an illegal instruction was encountered|Memory access fault by GPU|OutOfBounds: "
 )
 _STRIDES = re.compile(
     r"expected size \S+==\S+, stride \S+==\S+|wrong number of dimensions\d* for op"

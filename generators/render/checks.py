@@ -133,7 +133,10 @@ class _Writer:
             body = self.parts.run.body(f"reference({self.arguments(double=True)})", unpack=False)
             return Check(_without_return(body), reference=True)
         body = self.parts.run.body(f"{self.function}({self.arguments()})", unpack=False)
-        return Check(_without_return(body), compiled=self.compiled)
+        device = self.parts.run.scene.device
+        # What a kernel does wrong there is told when somebody waits for it.
+        waits = [] if device == "cpu" else [f"torch.{device}.synchronize()"]
+        return Check(_without_return(body), last=waits, compiled=self.compiled)
 
     def wrong_result(self, diff: Diff) -> Check:
         check = self.start()

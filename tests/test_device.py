@@ -21,8 +21,8 @@ from actors.scratch import Scratch
 from actors.target import TARGETS
 from actors.worker import WorkerConfig
 from generators.kernels.specs import FlashAttn, Flex, NpuFusionAttention, Sdpa
-from generators.outcome import Failure, FailureKind, Phase, Raised
-from generators.program import Mesh, Program, Training
+from generators.outcome import Diff, Failure, FailureKind, Phase, Raised
+from generators.program import Input, Layout, Mesh, Program, Training
 from generators.render import repro, source
 from tests.child_programs import REFERENCE, SDPA, TRAINING, Told, compile_settings, tell
 from tests.child_programs import source as child_source
@@ -98,6 +98,20 @@ def test_the_script_of_what_a_kernel_does_waits_for_it() -> None:
     )
     assert repro(Program(), failure, device="cuda").endswith("torch.cuda.synchronize()\n")
     assert "synchronize" not in repro(Program(), failure)
+
+
+def test_a_script_for_a_device_draws_the_numbers_that_failed() -> None:
+    diff = Diff(output="dq", what="value", expected="1", actual="2", error=1.0, budget=0.1)
+    wrong = Failure(kind=FailureKind.WRONG_RESULT, phase=Phase.CHECK, diffs=(diff,))
+    transposed = Input(layout=Layout(order=(0, 2, 1, 3)))
+    program = Program(v=transposed, training=Training())
+    script = repro(program, wrong, device="cuda")
+    assert 'q = torch.randn(1, 1, 16, 16, device="cpu").to("cuda").requires_grad_()' in script
+    assert 'device="cpu").to("cuda").transpose(1, 2)' in script
+    assert "generator = torch.Generator().manual_seed(1)" in script
+    assert 'generator=generator, device="cpu").to(out)' in script
+    broken = replace(wrong, kind=FailureKind.METADATA_MISMATCH)
+    assert "cpu" not in repro(program, broken, device="cuda")
 
 
 def test_flash_attn_on_a_gpu_is_as_installed() -> None:

@@ -10,6 +10,15 @@ from generators.render.checks import Check, check_for
 from generators.render.parts import DIRTY_DEVICE_MEMORY, DIRTY_MEMORY, Block, Parts, assemble, parts
 from generators.render.scene import indented
 
+_DRAWN = re.compile(r"torch\.(?:randn|randint|randperm|rand)\(")
+
+WHATEVER_THE_NUMBERS = frozenset({
+    FailureKind.COMPILE_ERROR, FailureKind.NO_VALID_CHOICES, FailureKind.TYPE_MIXING,
+    FailureKind.COMPILE_TIME, FailureKind.METADATA_MISMATCH, FailureKind.GRAPH_BREAK,
+    FailureKind.RECOMPILE_LIMIT, FailureKind.OUT_OF_MEMORY,
+})  # fmt: skip
+"""Kinds of failure that no number in a tensor decides."""
+
 
 def repro(
     program: Program, failure: Failure, *, by_value: bool = False, device: str = "cpu"
@@ -18,7 +27,7 @@ def repro(
     exits 0 where it does not. Calls after the failing one are left out. With `by_value` what is
     decided by what lies in memory (a crash, a result that is not finite) may show as a wrong result
     as well: memory that was never written is NaN in one process and some number in the next.
-    Everything is on `device`."""
+    Everything is on `device`; where numbers may matter they are drawn on the CPU, as they were."""
     times = "times" if failure.kind is FailureKind.COMPILE_TIME else ""
     p = parts(program, device, device, times)
     check = check_for(p, failure, by_value)
@@ -34,12 +43,36 @@ def repro(
         blocks += check.functions
         blocks += [p.compiled] if check.compiled else []
     blocks += _calls(p, check, failure)
+    if device != "cpu" and failure.kind not in WHATEVER_THE_NUMBERS:
+        blocks = [[drawn_on_cpu(line, device) for line in block] for block in blocks]
     text = assemble(blocks, p.inputs)
     head = title(failure)
     mesh = program.mesh
     if mesh is not None and mesh.ranks == "processes":
         head += f"\n\ntorchrun --nproc-per-node {mesh.world_size} repro.py\n"
     return f'"""{head}"""\n\n{text}'
+
+
+def drawn_on_cpu(line: str, device: str) -> str:
+    """A statement with the random tensors that it makes on `device` drawn on the CPU instead: one
+    seed gives other numbers there."""
+    done, line = "", line.replace(f'torch.Generator("{device}")', "torch.Generator()")
+    while drawn := _DRAWN.search(line):
+        end = _closing(line, drawn.end())
+        moved = "" if line.startswith(".to(", end + 1) else f'.to("{device}")'
+        done += f'{line[:end]}, device="cpu"){moved}'
+        line = line[end + 1 :]
+    return done + line
+
+
+def _closing(line: str, start: int) -> int:
+    """Where the parenthesis closes that was opened before `start`."""
+    depth = 1
+    for position in range(start, len(line)):
+        depth += {"(": 1, ")": -1}.get(line[position], 0)
+        if not depth:
+            return position
+    raise ValueError(f"no closing parenthesis: {line}")
 
 
 def _calls_attention(check: Check) -> bool:

@@ -11,7 +11,7 @@ from actors.job import Deadlines, ranks_of
 from actors.target import TARGETS
 from corpus.bucket import Bucket, assign
 from corpus.known_issues import KnownIssue
-from corpus.signature import signature
+from corpus.signature import is_of_memory, signature
 from corpus.store import FailureRow
 from fuzz.config import CampaignConfig
 from fuzz.confirm import Confirm, Validate, attempts_for, hasty, repro_timeout
@@ -73,14 +73,44 @@ class Investigation:
         return (self.known is not None, math.ceil(math.log2(max(seconds, 1.0))), self.row.number)
 
 
+def fails_again(row: FailureRow) -> Judge:
+    """Says whether a run of `row`'s program failed as it did. Where memory is corrupt, what prints
+    the stack may crash too: the same crash has one in one run and none in the next."""
+    alike, bare = fails_alike(row.strong), _without_stack(row.outcome.failure, row.program)
+
+    def judge(program: Program, outcome: Outcome) -> bool:
+        if alike(program, outcome):
+            return True
+        failure = outcome.failure
+        if failure is None or bare is None:
+            return False
+        key = signature(failure, program).strong
+        return bare in (key, row.strong) and bare == _without_stack(failure, program)
+
+    return judge
+
+
+def _without_stack(failure: Failure | None, program: Program) -> str | None:
+    """The strong key of a crash that corrupted memory explains, had it no stack."""
+    if failure is None or failure.raised is None or not is_of_memory(failure):
+        return None
+    raised = replace(failure.raised, frames=())
+    return signature(replace(failure, raised=raised), program).strong
+
+
 def fails_wherever(row: FailureRow, kind: FailureKind | None = None) -> Judge:
     """Says whether a run failed as that of `row` did, with its kernel or another.
 
     What `torch.func.grad` hides, a result that is wrong itself, is what its gradients are wrong by;
-    and where Inductor fused attention by hand into SDPA, SDPA is what ran.
+    where Inductor fused attention by hand into SDPA, SDPA is what ran; and a crash that has no
+    stack may show one in a simpler program.
     """
     alike = fails_alike(row.strong, row.program.kernel, kind)
     failure = row.outcome.failure
+    if failure is not None and _without_stack(failure, row.program) == row.strong:
+        return lambda program, outcome: (
+            _without_stack(outcome.failure, program) == row.strong or alike(program, outcome)
+        )
     if failure is None or not failure.diffs:
         return alike
     if isinstance(row.program.kernel, Handwritten) and FUSED in row.outcome.features:
@@ -113,7 +143,7 @@ class Stages:
         self._deadlines = Deadlines(**config.deadlines.model_dump())
 
     def confirm(self, row: FailureRow) -> Confirm:
-        return Confirm(row.program, fails_alike(row.strong), self._config.confirm_runs)
+        return Confirm(row.program, fails_again(row), self._config.confirm_runs)
 
     def minimize(self, investigation: Investigation, buckets: Iterable[Bucket]) -> Minimize:
         """The search from the best so far, past programs that one of `buckets` explains."""

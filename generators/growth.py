@@ -20,8 +20,8 @@ LEAST_STEPS = 8
 
 def most_steps(score_mod: ScoreMod | None) -> int:
     """The largest `times` of its repeated steps; 0 where there are none."""
-    found = [node.times for node in walk(score_mod) if isinstance(node, Repeated)]
-    return max(found, default=0)
+    nodes = [] if score_mod is None else walk(score_mod)
+    return max((node.times for node in nodes if isinstance(node, Repeated)), default=0)
 
 
 def with_steps(program: Program, fewer: int) -> Program:

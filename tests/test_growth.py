@@ -78,6 +78,7 @@ def test_only_what_took_long_and_repeats_much_is_run_again() -> None:
     assert not may_grow(flex(12), passed(5))
     assert not may_grow(flex(7), passed(20))
     assert not may_grow(replace(flex(12), compile=None), passed(20))
+    assert not may_grow(Program(compile=Compile()), passed(20))
     assert not may_grow(flex(12), Outcome(status="rejected", rejection="by design"))
 
 

@@ -10,13 +10,13 @@ import pytest
 
 from corpus.rows import FailureRow, State
 from corpus.signature import signature
-from fuzz.investigate import fails_wherever
+from fuzz.investigate import fails_again, fails_wherever
 from fuzz.minimize import Minimize, Minimizer, at_layer, fails_alike
 from fuzz.tasks import RunTask
 from generators.codec import program_id
 from generators.kernels.specs import BlockMaskSpec, Flex, Handwritten, Sdpa
 from generators.masks import Causal
-from generators.outcome import Diff, Failure, FailureKind, Layer, Outcome, Phase, Raised
+from generators.outcome import Diff, Failure, FailureKind, Frame, Layer, Outcome, Phase, Raised
 from generators.program import Call, Compile, Input, Program, Shape, Training
 from generators.simplify import candidates, complexity
 
@@ -290,6 +290,33 @@ def test_wrong_gradients_of_a_transform_are_minimized_to_a_wrong_result() -> Non
     assert not fails_wherever(replace(row, program=Program(training=Training())))(
         Program(), off("out")
     )
+
+
+def test_a_crash_may_show_its_stack_in_one_run_and_not_in_another() -> None:
+    def crash(*files: str, signal: str = "SIGSEGV") -> Outcome:
+        frames = tuple(Frame(file=file, function="ffi_call", line=0) for file in files)
+        raised = Raised(type=f"Signal {signal}", message=f"killed by {signal}", frames=frames)
+        failure = Failure(
+            kind=FailureKind.CRASH, phase=Phase.EAGER, layer=Layer.EAGER, raised=raised,
+            signal=signal,
+        )  # fmt: skip
+        return Outcome(status="failed", failure=failure)
+
+    def row(outcome: Outcome) -> FailureRow:
+        assert outcome.failure is not None
+        return FailureRow(
+            number=1, program_id="p", program=Program(), outcome=outcome, shard=0,
+            state=State.CONFIRMED, strong=signature(outcome.failure, Program()).strong,
+        )  # fmt: skip
+
+    with_stack, without, other = crash("libtorch_cpu.so"), crash(), crash("libc10.so")
+    assert fails_again(row(with_stack))(Program(), without)
+    assert fails_again(row(without))(Program(), with_stack)
+    assert not fails_again(row(with_stack))(Program(), other)
+    assert not fails_again(row(without))(Program(), crash(signal="SIGFPE"))
+    # A stack, once it is there, is kept: it says more than its lack.
+    assert fails_wherever(row(without))(Program(), with_stack)
+    assert not fails_wherever(row(with_stack))(Program(), without)
 
 
 def test_what_is_wrong_with_fused_attention_by_hand_is_minimized_to_sdpa() -> None:

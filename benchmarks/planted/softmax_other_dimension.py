@@ -1,7 +1,7 @@
 """Inductor's decomposition of softmax ignores every dimension but the last."""
 
 import torch
-from torch._inductor.decomposition import decompositions
+from torch._inductor.decomposition import decompositions, fast_random_decomps
 
 OPERATOR = torch.ops.aten._softmax.default
 
@@ -14,3 +14,4 @@ def faulty(x, dim, half_to_float):
 
 
 decompositions[OPERATOR] = faulty
+fast_random_decomps.cache_clear()  # a copy of them all, made when something was compiled first

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 CONFIRM_RUNS = 5
 MAX_CANDIDATES = 1000
+TELL_EVERY_S = 10.0
 
 
 def register(app: typer.Typer) -> None:
@@ -120,11 +121,14 @@ def minimize(
             if path is not None:
                 with user_path(path):
                     path.open("a").close()  # better now than after minutes of work
-        search, until = stage.search, time.monotonic() + seconds
+        search, said = stage.search, time.monotonic()
+        until = said + seconds
 
         def told() -> None:
-            if stage.progress:
-                stage.progress = False
+            nonlocal said
+            now = time.monotonic()
+            if stage.progress or now - said > TELL_EVERY_S:
+                stage.progress, said = False, now
                 note(f"{search.evaluated} candidates, {search.steps} accepted")
 
         drive(many, stage, told, stop=lambda: time.monotonic() > until)

@@ -22,7 +22,7 @@ from generators.program import Program
 TITLE_LENGTH = 140
 
 _PHASE_CLASS = {
-    Phase.BUILD: "build",
+    Phase.BUILD: "eager",  # what makes the inputs is eager torch too
     Phase.REFERENCE: "reference",
     Phase.EAGER: "eager",
     Phase.COMPILE: "compiled",

@@ -55,6 +55,16 @@ def test_tiles_that_do_not_fit_are_told_by_the_graph_that_they_were_chosen_for()
     assert signature(backward, FLEX).title == title
 
 
+def test_eager_torch_is_one_whether_the_inputs_call_it_or_attention() -> None:
+    frame = Frame(file="torch/nn/attention/flex_attention.py", function="create_block_mask", line=9)
+    raised = Raised(type="AssertionError", message="requires a mask_mod", frames=(frame,))
+    outside = Failure(kind=FailureKind.RUNTIME_ERROR, phase=Phase.BUILD, raised=raised)
+    inside = replace(outside, phase=Phase.EAGER, layer=Layer.EAGER)
+    assert signature(outside, FLEX).strong == signature(inside, FLEX).strong
+    traced = replace(outside, phase=Phase.COMPILE, layer=Layer.DYNAMO)
+    assert signature(outside, FLEX).strong != signature(traced, FLEX).strong
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_a_recorded_failure_gives_the_key_on_record(name: str) -> None:
     found = signature(*recorded(name))

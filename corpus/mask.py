@@ -83,7 +83,12 @@ _NUMBERS = _rules(
     (r"(expected size <N>==<N>, stride <N>==<N> at dim=<N>)(?:; \1)+", r"\1"),
 )
 
-_OF_PYTHON = (*_WRAPPING, *_DTYPES, *_PLACES_AND_NAMES, *_NUMBERS)
+# What sizes are computed from sizes, `s0**2*s1`, says no more than a size's name.
+_SIZES = _rules(
+    (r"(?:<N>\*)*<NAME>(?:(?:\*\*|//|[*+-])(?:<NAME>|<N>))+|(?:<N>\*)+<NAME>", "<NAME>"),
+)
+
+_OF_PYTHON = (*_WRAPPING, *_DTYPES, *_PLACES_AND_NAMES, *_NUMBERS, *_SIZES)
 _OF_COMPILER = (*_WRAPPING[:2], *_PLACES_AND_NAMES, *_VECTORS, *_NUMBERS)
 
 _DIAGNOSIS = re.compile(r"^\S+?:\d+(?::\d+)?: (?:fatal )?error: (?P<text>.+)$", re.M)

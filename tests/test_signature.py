@@ -125,6 +125,7 @@ SAME = [
     ("expected torch.float32 but got torch.bfloat16", "expected torch.float16 but got torch.int64"),
     ("shape torch.Size([2, 4, 8]) and (4, 8, 1)", "shape torch.Size([1]) and (s0, 2, 16, 1)"),
     ("name 's27' is not defined", "name 'ps0' is not defined"),
+    ("s0**2*s1 (SymInt) is not tracked", "s3*s4**2 (SymInt) is not tracked"),
     ("buf12 at 0x7f54aa reads /tmp/a1/x.py:12", "buf3 at 0x11 reads /home/me/y/z.py"),
     ("<Foo object at 0x7f00> has no layout", "<Foo object at 0x12ab> has no layout"),
     ("kernel cpp_fused_add_0 failed", "kernel cpp_fused_mul_softmax_12 failed"),

@@ -83,9 +83,10 @@ _NUMBERS = _rules(
     (r"(expected size <N>==<N>, stride <N>==<N> at dim=<N>)(?:; \1)+", r"\1"),
 )
 
-# What sizes are computed from sizes, `s0**2*s1`, says no more than a size's name.
+# What is computed from sizes, `s0**2*s1`, says no more than a size's name, nor do several.
 _SIZES = _rules(
     (r"(?:<N>\*)*<NAME>(?:(?:\*\*|//|[*+-])(?:<NAME>|<N>))+|(?:<N>\*)+<NAME>", "<NAME>"),
+    (r"<NAME>(?:, <NAME>)+", "<NAME>"),
 )
 
 _OF_PYTHON = (*_WRAPPING, *_DTYPES, *_PLACES_AND_NAMES, *_NUMBERS, *_SIZES)

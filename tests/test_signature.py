@@ -126,6 +126,7 @@ SAME = [
     ("shape torch.Size([2, 4, 8]) and (4, 8, 1)", "shape torch.Size([1]) and (s0, 2, 16, 1)"),
     ("name 's27' is not defined", "name 'ps0' is not defined"),
     ("s0**2*s1 (SymInt) is not tracked", "s3*s4**2 (SymInt) is not tracked"),
+    ("Pending unbacked symbols {u1, u0}", "Pending unbacked symbols {u3, u10, u2, u1}"),
     ("buf12 at 0x7f54aa reads /tmp/a1/x.py:12", "buf3 at 0x11 reads /home/me/y/z.py"),
     ("<Foo object at 0x7f00> has no layout", "<Foo object at 0x12ab> has no layout"),
     ("kernel cpp_fused_add_0 failed", "kernel cpp_fused_mul_softmax_12 failed"),

@@ -102,7 +102,7 @@ training:
 """
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(programs())
 def test_every_program_survives_yaml_and_json(program: Program) -> None:
     assert load_program(dump_program(program)) == program
@@ -228,7 +228,7 @@ def test_dangerous_yaml_is_refused_by_line(text: str | bytes, sentence: str) -> 
     assert len(str(refused.value)) < 200
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.binary(max_size=200) | st.text(max_size=200))
 def test_noise_is_a_program_or_a_sentence(noise: bytes | str) -> None:
     try:
@@ -239,7 +239,7 @@ def test_noise_is_a_program_or_a_sentence(noise: bytes | str) -> None:
         assert load_program(dump_program(program)) == program
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text()

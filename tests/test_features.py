@@ -126,7 +126,7 @@ def test_each_choice_has_its_feature(changes: dict[str, object], expected: set[s
     assert features(replace(Program(), **changes)) == expected  # type: ignore[arg-type]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(programs())
 def test_features_are_short_words(program: Program) -> None:
     for feature in features(program):
@@ -134,7 +134,7 @@ def test_features_are_short_words(program: Program) -> None:
         assert feature == feature.strip() and " " not in feature
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(programs())
 def test_the_seed_is_no_feature(program: Program) -> None:
     assert features(replace(program, seed=0)) == features(program)

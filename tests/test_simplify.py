@@ -134,7 +134,7 @@ def test_candidates_of_rich_programs(name: str) -> None:
     assert complexity(Program()) < complexity(PROGRAMS[name])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(programs())
 def test_candidates_of_any_program(program: Program) -> None:
     check_candidates(program)
@@ -151,7 +151,7 @@ def check_candidates(program: Program) -> None:
         ids.add(key)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(programs(), st.data())
 def test_descent_ends_and_loses_nothing_that_matters(program: Program, data: st.DataObject) -> None:
     present = sorted(features(program))

@@ -177,7 +177,7 @@ def test_a_swarm_without_refusals_has_none() -> None:
     assert not any(map(is_refused, generate(3, 600, Swarm("mixed", features))))
 
 
-@settings(max_examples=60, deadline=None, database=None)
+@settings(max_examples=60, database=None)
 @given(st.data())
 def test_parts_serve_in_other_tests(data: st.DataObject) -> None:
     shape = data.draw(shapes())
@@ -190,7 +190,7 @@ def test_parts_serve_in_other_tests(data: st.DataObject) -> None:
     assert sorted(layout.order) == [0, 1, 2, 3]
 
 
-@settings(max_examples=100, deadline=None, database=None)
+@settings(max_examples=100, database=None)
 @given(programs())
 def test_programs_are_valid_in_plain_hypothesis_too(program: Program) -> None:
     assert problems(program) == []

@@ -3,8 +3,8 @@
 A program that repeats a step in its score_mod, and took long, is compiled with `STRIDE` steps less
 too, and with twice as many less. It fails where the last steps took `TOO_MUCH` times as long as
 those before them, and a good part of the whole: its compile time is then no polynomial of small
-degree in its size. Compared are CPU seconds of whole runs, whose constant part cancels. Costs two
-or three more runs, of programs that took `LONG_S` alone.
+degree in its size. Compared are CPU seconds of whole runs, whose constant part cancels. Costs three
+or four more runs, of programs that took `LONG_S` alone.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ LONG_S = 12.0
 SHARE = 1 / 3
 """Of the whole, what the last steps take at least: much more than one run differs from the next."""
 
+DEADLINE = "deadline"
+"""What a run has skipped that missed a deadline and was run again: its cost is both runs'."""
+
 Run = Callable[[Program], Outcome]
 
 
@@ -27,6 +30,7 @@ def may_grow(program: Program, outcome: Outcome) -> bool:
     """Whether `outcome` of `program` is worth the runs."""
     return (
         outcome.status == "passed"
+        and DEADLINE not in outcome.skipped
         and program.compile is not None
         and most_steps(program.score_mod) >= LEAST_STEPS
         and outcome.cost.cpu_s >= LONG_S
@@ -36,12 +40,15 @@ def may_grow(program: Program, outcome: Outcome) -> bool:
 def judged(program: Program, outcome: Outcome, run: Run) -> Outcome:
     """`outcome`, or the failure that runs of smaller programs show it to be."""
     smaller = [run(with_steps(program, fewer)) for fewer in (2 * STRIDE, STRIDE)]
-    if any(one.status != "passed" for one in smaller):
+    again = run(program)  # what is built once for all programs, the first run of it may have built
+    if any(one.status != "passed" or DEADLINE in one.skipped for one in (*smaller, again)):
         return outcome
-    least, less, all_of_it = (one.cost.cpu_s for one in (*smaller, outcome))
-    outcome = replace(outcome, cost=replace(outcome.cost, cpu_s=least + less + all_of_it))
+    least, less = (one.cost.cpu_s for one in smaller)
+    all_of_it = min(outcome.cost.cpu_s, again.cost.cpu_s)
+    spent = sum(one.cost.cpu_s for one in (outcome, *smaller, again))
+    outcome = replace(outcome, cost=replace(outcome.cost, cpu_s=spent))
     last, before = all_of_it - less, less - least
-    if last < TOO_MUCH * before or last < SHARE * all_of_it:
+    if before <= 0 or last < TOO_MUCH * before or last < SHARE * all_of_it:
         return outcome
     assert program.compile is not None
     traced = replace(program, compile=replace(program.compile, backend="aot_eager", options={}))

@@ -55,7 +55,7 @@ def test_what_doubles_with_every_step_fails() -> None:
         FailureKind.COMPILE_TIME, Layer.INDUCTOR,
     )  # fmt: skip
     assert outcome.failure.diffs[0].actual == "4.0, 7.1, 19.4 s for 8, 10, 12 steps"
-    assert outcome.cost.cpu_s == pytest.approx(4.0 + 7.1 + 19.4, abs=0.1)
+    assert outcome.cost.cpu_s == pytest.approx(4.0 + 7.1 + 2 * 19.4, abs=0.1)
 
 
 @pytest.mark.parametrize("degree", [1, 2, 3])
@@ -66,6 +66,27 @@ def test_polynomials_pass(degree: int, times: int) -> None:
 
 def test_what_differs_from_run_to_run_passes() -> None:
     assert judge(lambda n: {8: 15.0, 10: 14.0, 12: 17.0}[n]).status == "passed"
+
+
+def test_a_first_run_that_was_dear_by_itself_passes() -> None:
+    run = taking(lambda n: 3 + 0.5 * n)
+    assert judged(flex(12), passed(40.0), run).status == "passed"
+
+
+def test_no_growth_before_is_no_growth_to_compare_with() -> None:
+    assert judge(lambda n: {8: 7.9, 10: 7.8, 12: 14.0}[n]).status == "passed"
+
+
+def test_what_missed_a_deadline_has_the_cost_of_two_runs() -> None:
+    slow = replace(passed(240), skipped={"deadline": "missed once"})
+    assert not may_grow(flex(12), slow)
+    costs = {8: 110.0, 10: 115.0, 12: 240.0}
+
+    def run(program: Program) -> Outcome:
+        cost = costs[most_steps(program.score_mod)]
+        return slow if cost == 240 else passed(cost)
+
+    assert judged(flex(12), passed(240), run).status == "passed"
 
 
 def test_a_layer_that_takes_the_time_without_inductor_is_to_blame() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -75,46 +74,42 @@ def visible(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     return {name: environment[name] for name in sorted(names) if name in environment}
 
 
-_CARD = """
-import importlib, json, sys
-import torch
-importlib.import_module(sys.argv[2])
-device = torch.get_device_module(sys.argv[1])
-name, properties = device.get_device_name(0), device.get_device_properties(0)
-if sys.argv[1] == "npu":
-    made_for = name.lower()
-elif torch.version.hip:
-    made_for = properties.gcnArchName.partition(":")[0]
-else:
-    made_for = "".join(["sm", *map(str, device.get_device_capability(0))])
-print(json.dumps({"card": name, "architecture": made_for}))
-"""
-
-
-def card_there(target: str) -> dict[str, str]:
-    """What the first device that this process sees is called (`card`), and what kernels are
-    compiled for it (`architecture`: "sm90"), asked by a process of its own. Raises RuntimeError
-    where it cannot be used."""
-    asked = subprocess.run(
-        [sys.executable, "-c", _CARD, target, DEVICES[target].module],
-        capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False,
-    )  # fmt: skip
-    if asked.returncode:
-        why = asked.stderr.strip().rpartition("\n")[2]
-        raise RuntimeError(f"no {target} device can be used: {why}")
-    return json.loads(asked.stdout.strip().rpartition("\n")[2])
-
-
-def make_known(target: str) -> None:
-    """Imports what torch needs for a device. Raises RuntimeError where a process forked afterwards
-    cannot start it: what was imported has done so already."""
+def make_known(target: str) -> dict[str, str]:
+    """Imports what torch needs for a device, and has a forked process start it, as those of
+    programs will: what it is called (`card`), and what kernels are compiled for it
+    (`architecture`: "sm90"). Raises RuntimeError where that fails: there is none to be had, or what
+    was imported has started it already."""
     importlib.import_module(DEVICES[target].module)
+    reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
-            sys.modules["torch"].empty(1, device=target)
-        except BaseException:  # whatever it is, it must not get out of this process
-            os._exit(1)
-        os._exit(0)
-    if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]):
-        raise RuntimeError(f"a forked process cannot start the {target} device")
+            with open(writing, "w") as pipe:
+                json.dump(_card(target), pipe)
+        finally:  # nothing must get out of this process
+            os._exit(0)
+    os.close(writing)
+    with open(reading) as pipe:
+        text = pipe.read()
+    os.waitpid(pid, 0)
+    told: dict[str, str] = json.loads(text or '{"error": "it ended without a word"}')
+    if "error" in told:
+        raise RuntimeError(f"a forked process cannot use a {target} device: {told['error']}")
+    return told
+
+
+def _card(target: str) -> dict[str, str]:
+    torch = sys.modules["torch"]
+    try:
+        torch.empty(1, device=target)
+        device = torch.get_device_module(target)
+        name = device.get_device_name(0)
+        if target != "cuda":
+            return {"card": name, "architecture": name.lower()}
+        if torch.version.hip:
+            told = device.get_device_properties(0).gcnArchName.partition(":")[0]
+        else:
+            told = "sm{}{}".format(*device.get_device_capability(0))
+        return {"card": name, "architecture": told}
+    except Exception as error:
+        return {"error": str(error).strip().partition("\n")[0] or type(error).__name__}

@@ -13,15 +13,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from generators.growth import LEAST_STEPS, STRIDE, TOO_MUCH, most_steps, with_steps
-from generators.outcome import Diff, Failure, FailureKind, Layer, Outcome, Phase
+from generators.outcome import DEADLINE, Diff, Failure, FailureKind, Layer, Outcome, Phase
 from generators.program import Program
 
 LONG_S = 12.0
 SHARE = 1 / 3
 """Of the whole, what the last steps take at least: much more than one run differs from the next."""
-
-DEADLINE = "deadline"
-"""What a run has skipped that missed a deadline and was run again: its cost is both runs'."""
 
 Run = Callable[[Program], Outcome]
 

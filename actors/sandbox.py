@@ -21,7 +21,7 @@ from actors.fork_server import ForkServer, SandboxError, ZygoteDied, headers_fol
 from actors.job import Job, Limits
 from actors.messages import Messages
 from generators.codec import outcome_from_data
-from generators.outcome import Cost, FailureKind, Outcome, Phase
+from generators.outcome import DEADLINE, Cost, FailureKind, Outcome, Phase
 
 PATIENCE = 3.0  # a suspected hang is tried again with this many times the deadlines
 LEAVING_S = 10.0  # a child that has told its outcome may take this long to end
@@ -112,7 +112,7 @@ class Sandbox:
             return replace(again, cost=cost)
         assert outcome.failure is not None and outcome.failure.raised is not None
         note = f"{outcome.failure.raised.message}, but not with {PATIENCE:g} times that"
-        return replace(again, cost=cost, skipped=again.skipped | {"deadline": note})
+        return replace(again, cost=cost, skipped=again.skipped | {DEADLINE: note})
 
     def harness_cpu_s(self) -> float:
         """CPU seconds that zygotes have used to serve, their preloading not counted."""

@@ -100,8 +100,7 @@ def prepare(headers: Path, target: str) -> dict[str, str]:
     if card is not None or npu is not None:
         copies.install()
     if target in devices.DEVICES:
-        there = devices.card_there(target)
-        devices.make_known(target)
+        there = devices.make_known(target)
     elif npu is not None:
         warm.warm_up_npu()
     elif card is None:

@@ -114,7 +114,9 @@ def fails_wherever(row: FailureRow, kind: FailureKind | None = None) -> Judge:
     if failure is None or not failure.diffs:
         return alike
     if isinstance(row.program.kernel, Handwritten) and FUSED in row.outcome.features:
-        key = signature(replace(failure, layer=Layer.EAGER), _sdpa(row.program)).strong
+        key = signature(
+            replace(failure, layer=Layer.EAGER), replace(row.program, kernel=Sdpa())
+        ).strong
         itself = fails_alike(key, kind=kind)
         return lambda program, outcome: itself(program, outcome) or alike(program, outcome)
     if row.program.transform != "grad":
@@ -128,10 +130,6 @@ def fails_wherever(row: FailureRow, kind: FailureKind | None = None) -> Judge:
         return shows or alike(program, outcome)
 
     return judge
-
-
-def _sdpa(program: Program) -> Program:
-    return replace(program, kernel=Sdpa())
 
 
 class Stages:

@@ -128,6 +128,11 @@ class CompiledKernel:
     cubin_bytes: int
 
 
+DEADLINE = "deadline"
+"""What the outcome has `skipped` of a program that missed a deadline and then, given more time, did
+not: its cost is that of both runs."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
     """`rejected` is by design; `rejection` then says which refusal. `features` are what the

@@ -12,11 +12,11 @@ from actors.job import Job, Limits
 from actors.sandbox import Sandbox
 from actors.scratch import Scratch
 from actors.worker import Executor, WorkerConfig
-from generators.kernels.specs import BlockMaskSpec, Flex, Sdpa
-from generators.masks import Causal
+from generators.kernels.specs import Sdpa
 from generators.outcome import FailureKind, Outcome
-from generators.program import Compile, Input, Program, Shape, Training
+from generators.program import Compile, Input, Shape
 from tests.child_programs import source
+from tests.flex_program import trained_flex
 
 DRIVERS = ("/dev/nvidia0", "/dev/kfd")  # NVIDIA's and AMD's
 needs_cuda = pytest.mark.skipif(
@@ -24,17 +24,7 @@ needs_cuda = pytest.mark.skipif(
 )
 pytestmark = [pytest.mark.slow, needs_cuda]
 
-BF16 = Input(dtype="bfloat16")
-FLEX = Program(
-    kernel=Flex(block_mask=BlockMaskSpec()),
-    mask=Causal(),
-    shape=Shape(batch=2, q_heads=4, kv_heads=2, q_len=256, kv_len=256, head_dim=64),
-    q=BF16,
-    k=BF16,
-    v=BF16,
-    compile=Compile(),
-    training=Training(),
-)
+FLEX = trained_flex(Shape(batch=2, q_heads=4, kv_heads=2, q_len=256, kv_len=256, head_dim=64))
 SDPA = replace(FLEX, kernel=Sdpa(enable_gqa=True), training=None)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from actors.devices import DEVICES, Device, not_pinned
+from actors.devices import DEVICES, Device, make_known, not_pinned
 from actors.fork_server import ForkServer
 from actors.job import Job
 from actors.sandbox import SandboxError
@@ -209,6 +209,16 @@ def test_workers_for_gpus_each_see_one_of_their_own() -> None:
         finally:
             pool.close()
     assert sorted(one["CUDA_VISIBLE_DEVICES"] for one in seen) == ["0", "1"]
+
+
+@pytest.mark.slow
+def test_a_device_that_no_program_can_start_is_told_before_any_does() -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("a CUDA device is there")
+    with pytest.raises(RuntimeError, match="a forked process cannot use a cuda device: .*CUDA"):
+        make_known("cuda")
 
 
 @pytest.mark.slow

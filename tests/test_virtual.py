@@ -20,25 +20,15 @@ from actors.virtual.cards import CARDS
 from actors.worker import Executor, WorkerConfig
 from generators.codec import dump_program
 from generators.kernels.specs import BlockMaskSpec, Flex, Handwritten
-from generators.masks import Causal
 from generators.outcome import Failure, FailureKind, Layer, Outcome, Phase, Raised
-from generators.program import Compile, Input, Mesh, Program, Shape, Surround, Training
+from generators.program import Compile, Mesh, Program, Shape, Surround, Training
 from generators.render import repro, source
 from generators.swarm import profile_for
+from tests.flex_program import BF16, trained_flex
 from tests.kernels_toolchain import TOOLCHAIN, needs_kernels
 
 ROOT = Path(__file__).resolve().parent.parent
-BF16 = Input(dtype="bfloat16")
-FLEX = Program(
-    kernel=Flex(block_mask=BlockMaskSpec()),
-    mask=Causal(),
-    shape=Shape(batch=2, q_heads=4, kv_heads=4, q_len=1024, kv_len=1024, head_dim=64),
-    q=BF16,
-    k=BF16,
-    v=BF16,
-    compile=Compile(),
-    training=Training(),
-)
+FLEX = trained_flex(Shape(batch=2, q_heads=4, kv_heads=4, q_len=1024, kv_len=1024, head_dim=64))
 SMALL = replace(FLEX, shape=Shape(batch=1, q_len=128, kv_len=128, head_dim=64), training=None)
 
 

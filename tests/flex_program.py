@@ -1,0 +1,23 @@
+"""flex_attention as it is trained: causal, bfloat16, forward and backward, compiled."""
+
+from __future__ import annotations
+
+from generators.kernels.specs import BlockMaskSpec, Flex
+from generators.masks import Causal
+from generators.program import Compile, Input, Program, Shape, Training
+
+BF16 = Input(dtype="bfloat16")
+
+
+def trained_flex(shape: Shape) -> Program:
+    """The program of that shape."""
+    return Program(
+        kernel=Flex(block_mask=BlockMaskSpec()),
+        mask=Causal(),
+        shape=shape,
+        q=BF16,
+        k=BF16,
+        v=BF16,
+        compile=Compile(),
+        training=Training(),
+    )

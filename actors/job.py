@@ -127,6 +127,7 @@ class Job:
             dirty_memory=program.dirty_memory,
             oracles={
                 "batch_permutable": batches_are_independent(program),
+                "sdpa": program.kernel.kind == "sdpa",
                 "disables": program.surround.integration == "disable",
             },
             deadlines=deadlines or Deadlines(),

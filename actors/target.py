@@ -81,6 +81,7 @@ class Target:
             backends=BEFORE_CODE if fake_npu else BACKENDS,
             one_rank=fake_npu,
             as_trained=self.device in GPUS and not self.interpreted,
+            links=not isinstance(self.card, Card),
         )
 
     @property
@@ -124,6 +125,8 @@ class Target:
         if program.compile is not None and program.compile.backend not in self.place.backends:
             has = ", ".join(self.place.backends[1:])
             return f"compile.backend: {self.name} takes one of {has}"
+        if not self.place.links and program.compile and program.compile.options.get("cpp_wrapper"):
+            return f"compile.options.cpp_wrapper: {self.name} has no libraries of CUDA to link with"
         promises = sorted(PROMISES & getattr(program.kernel, "kernel_options", {}).keys())
         if promises and (self.interpreted or self.is_device):
             return f"kernel.kernel_options.{promises[0]}: a promise that its mask need not keep"

@@ -55,7 +55,7 @@ if __name__ == "__main__":
 
 from actors import confine, devices, procs, warm  # noqa: E402
 from actors.child import main as child  # noqa: E402
-from actors.virtual import cann, cards, copies, shim  # noqa: E402
+from actors.virtual import cann, cards, copies, cuda, shim  # noqa: E402
 
 JOB = "job.json"
 OPTIONAL = ("flash_attn", "torch_npu")
@@ -92,6 +92,7 @@ def prepare(headers: Path, target: str) -> dict[str, str]:
     there: dict[str, str] = {}
     if card is not None:
         shim.load(headers / "virtual")
+        cuda.tell_build(card)
     if npu is not None:
         cann.load(headers / "virtual", npu)
     child.preload_torch()
@@ -109,8 +110,6 @@ def prepare(headers: Path, target: str) -> dict[str, str]:
         torch.ones(1, requires_grad=True).sum().backward()
         warm.warm_up(headers)
     else:
-        from actors.virtual import cuda
-
         interpreted = target in cards.INTERPRETED
         cuda.install(card, interpreted=interpreted)
         warm.warm_up_virtual(interpreted=interpreted)

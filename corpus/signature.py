@@ -53,7 +53,7 @@ def signature(failure: Failure, program: Program) -> Signature:
         failure.raised is None or failure.signal is not None
     ):
         return _of_crash(failure, program)
-    if failure.raised is not None and exception_type(failure.raised) == "OutOfResources":
+    if failure.raised is not None and "out of resource: " in failure.raised.message:
         return _of_tiles(failure, program.kernel.kind)
     if failure.kind is FailureKind.OUT_OF_MEMORY and _asked_for(failure) < MUCH:
         return _of_memory_gone(failure, program.kernel.kind)

@@ -124,13 +124,14 @@ class Place:
     those of torch.compile that it has, "none" for eager. `one_rank`: of any number of ranks it sees
     the first alone, so that they cost nothing. `as_trained`: mostly of half precision and a tile of
     tokens or more, as attention is trained; other kernels take a GPU's compilers several times as
-    long."""
+    long. `links`: there are libraries of the device that C++ can be linked with."""
 
     max_cost: int = MAX_COST
     gpu: bool = False
     backends: tuple[str, ...] = BACKENDS
     one_rank: bool = False
     as_trained: bool = False
+    links: bool = True
 
 
 CPU = Place()

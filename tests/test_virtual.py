@@ -6,8 +6,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Literal
 
 import pytest
 
@@ -19,10 +21,11 @@ from actors.virtual.build import ShimError, kept, without_cuda
 from actors.virtual.cards import CARDS
 from actors.worker import Executor, WorkerConfig
 from generators.codec import dump_program
-from generators.kernels.specs import BlockMaskSpec, Flex, Handwritten
+from generators.kernels.specs import BlockMaskSpec, Flex, Handwritten, Sdpa
 from generators.outcome import Failure, FailureKind, Layer, Outcome, Phase, Raised
 from generators.program import Compile, Mesh, Program, Shape, Surround, Training
 from generators.render import repro, source
+from generators.shards import stream
 from generators.swarm import profile_for
 from tests.flex_program import BF16, trained_flex
 from tests.kernels_toolchain import TOOLCHAIN, needs_kernels
@@ -177,6 +180,37 @@ def test_forward_and_backward_of_flex_become_cubins(
     assert backward == ("triton_tem_fused_flex_attention_backward_1", shared[1])
     assert all(kernel.registers > 0 for kernel in outcome.kernels)
     assert "virtual" in outcome.skipped["numbers"]
+
+
+@pytest.mark.slow
+@needs_kernels
+@pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
+def test_nothing_is_measured_where_tuning_is_asked_for(
+    on_card: Callable[..., Outcome], mode: Literal["max-autotune", "reduce-overhead"]
+) -> None:
+    by_hand = replace(SMALL, kernel=Handwritten(), compile=Compile(mode=mode))
+    outcome = on_card(by_hand)
+    assert outcome.status == "passed", outcome
+    names = {kernel.name for kernel in outcome.kernels}
+    assert any(name.startswith("triton_tem") for name in names) == (mode == "max-autotune")
+
+
+@pytest.mark.slow
+@needs_kernels
+def test_sdpa_says_that_no_fused_kernel_was_chosen(on_card: Callable[..., Outcome]) -> None:
+    outcome = on_card(replace(SMALL, kernel=Sdpa(), mask=None))
+    assert outcome.status == "passed" and "math back-end" in outcome.skipped["fused_sdpa"]
+    assert "fused_sdpa" not in on_card(SMALL).skipped
+
+
+def test_what_links_with_cuda_is_no_program_of_a_card_that_is_not_there() -> None:
+    linked = replace(SMALL, compile=Compile(options={"cpp_wrapper": True}))
+    assert "cpp_wrapper: virtual-sm90 has no lib" in str(TARGETS["virtual-sm90"].unfit(linked))
+    assert TARGETS["cuda"].unfit(linked) is None and TARGETS["cpu"].unfit(linked) is None
+    place = TARGETS["virtual-sm90"].place
+    drawn = islice(stream(3, profile="inductor-handwritten", shard_size=20, place=place), 300)
+    options = {name for program in drawn if program.compile for name in program.compile.options}
+    assert "epilogue_fusion" in options and "cpp_wrapper" not in options
 
 
 @pytest.mark.slow

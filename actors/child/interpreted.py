@@ -10,9 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+)
 
 from actors.virtual import interpret, shadows
 
@@ -22,9 +28,18 @@ from .features import GeneratedCode
 from .hygiene import CompilerLog
 from .outcomes import Data, Rejected
 from .program_module import Outputs, ProgramModule
+from .purity import Purity
 from .to_device import ToCard
 
 PLAIN = "plain_program"
+OF_CARD = ("dtype", "stride")
+"""What may differ where eager attention runs on a card: autocast has other lists of operators."""
+FAKE_ONLY = (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedOperatorException,
+)
+"""Raised by fake tensors, and by no card."""
 KINDS = {"tem": "template", "poi": "pointwise", "red": "reduction", "per": "persistent reduction"}
 """Inductor's kinds of kernel, by what their names contain."""
 
@@ -43,6 +58,24 @@ class InterpretedExecution(Execution):
     def _eager(self) -> None:
         with self._on_cpu():
             super()._eager()
+        for call, described in enumerate(self.described):
+            on_card = self._on_card(call)
+            for name in described.keys() & on_card.keys():
+                told = on_card[name]
+                described[name].update({what: told[what] for what in OF_CARD if what in told})
+
+    def _on_card(self, call: int) -> dict[str, Data]:
+        """What eager attention gives on the card, which fake tensors tell but for the numbers;
+        nothing where those decide."""
+        mode = FakeTensorMode(allow_non_fake_inputs=True)
+        args = tuple(map(ToCard(mode), self.program.inputs(call)))
+        with self._exceptions("eager", "eager"):
+            try:
+                with mode:
+                    outputs = self.program.run(self.program.attention, args)
+            except FAKE_ONLY:
+                return {}
+        return metadata.describe(outputs, args, self.program.argument_names(len(args)))
 
     def _compiled(self) -> None:
         interpret.KERNELS.clear()
@@ -79,7 +112,9 @@ class InterpretedExecution(Execution):
             return super()._run(function, call, layer)
         args = self.program.inputs(call)
         names = self.program.argument_names(len(args))
+        purity = Purity(args, names)  # shadows are the arguments' own memory
         outputs = self._outputs(function, args, layer)
+        self._fail_on("mutation", "purity", purity.differences(call), layer)
         return outputs, metadata.describe(outputs, args, names)
 
     def _outputs(self, function: Callable[..., Any], args: tuple[Any, ...], layer: str) -> Outputs:
@@ -89,10 +124,13 @@ class InterpretedExecution(Execution):
         given = tuple(map(ToCard(mode), args))
         with mode:
             outputs = super()._outputs(function, given, layer)
-        try:
+        with self._exceptions("forward", layer):
             return {name: _numbers(value) for name, value in outputs.items()}
-        except shadows.NoShadow:
+
+    def _judge_exception(self, error: BaseException, phase: str, layer: str | None) -> NoReturn:
+        if isinstance(error, shadows.NoShadow):
             raise Rejected("interpreted: what was not compiled decides the numbers") from None
+        super()._judge_exception(error, phase, layer)
 
 
 def _numbers(output: Any) -> Any:

@@ -24,6 +24,9 @@ from .to_device import ToCard
 VALUES = ("numbers", "purity", "determinism", "batch_permutation")
 """The oracles that need them."""
 
+NO_FUSED_SDPA = "virtual: torch without CUDA chooses the math back-end, never a fused one"
+"""Which is said of SDPA: choosing is CUDA's own code."""
+
 NO_VALUES = {
     "pattern": r"^[\w.]*(DataDependentOutput|DynamicOutputShape|UnsupportedOperator)Exception: ",
     "why": "virtual: it takes values, or an operator that fake tensors do not have",
@@ -42,6 +45,8 @@ class VirtualExecution(Execution):
         super().__init__(settings | {"refusals": refusals}, phases)
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)  # constants of graphs are real
         self.skipped = dict.fromkeys(VALUES, self.why)
+        if (settings.get("oracles") or {}).get("sdpa"):
+            self.skipped["fused_sdpa"] = NO_FUSED_SDPA
 
     @property
     def kernels(self) -> list[Data]:

@@ -5,12 +5,14 @@
 `install` is called once in a zygote that has loaded `actors.virtual.shim`. What is compiled goes
 all the way to a cubin, whose use of the card is noted in `KERNELS` when it would be loaded; there
 Triton's own checks (shared memory, threads with that many registers) raise what they would raise.
-`torch.cuda.is_available()` stays False: where it is True, torch makes real tensors.
+`torch.cuda.is_available()` is true for those who compile (`ASKERS`), and false for everybody else:
+where it is true, torch makes real tensors.
 """
 
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -32,8 +34,21 @@ class Kernel:
     cubin_bytes: int
 
 
+ASKERS = ("torch._inductor", "torch.utils._triton")
+"""The modules, with all below them, that are told that CUDA is available: tiles, atomics and what
+needs a certain architecture depend on it."""
+
 KERNELS: list[Kernel] = []
 """The kernels of this process, in the order in which they would have been loaded."""
+
+
+def tell_build(card: Card) -> None:
+    """Makes torch one built for `card`. To be called before Inductor is imported: much of it asks
+    then. Imports torch."""
+    import torch
+
+    if card.is_amd:
+        torch.version.hip = "6.4"  # what tells torch's ROCm build from its CUDA build
 
 
 def install(card: Card, *, interpreted: bool = False) -> None:
@@ -42,8 +57,6 @@ def install(card: Card, *, interpreted: bool = False) -> None:
     import torch
     import triton
 
-    if card.is_amd:
-        torch.version.hip = "6.4"  # what tells torch's ROCm build from its CUDA build
     triton.runtime.driver.set_active(_driver(card))
     import torch._inductor.runtime.triton_helpers as helpers
 
@@ -53,6 +66,7 @@ def install(card: Card, *, interpreted: bool = False) -> None:
     for name, answer in answers.items():
         setattr(torch.cuda, name, answer)
     torch._C._cuda_getCurrentRawStream = _device()
+    torch._C._cuda_cudaCachingAllocator_is_enabled = lambda: True
     torch.cuda.amp.common.amp_definitely_not_available = lambda: False  # or autocast turns off
     _register_interface(card, answers)
     _compile_copies(interpreted)
@@ -72,7 +86,13 @@ def _device() -> Callable[..., int]:
 
 def _answers(card: Card) -> dict[str, Callable[..., Any]]:
     """What `torch.cuda` says."""
+
+    def is_available() -> bool:
+        asker = sys._getframe(1).f_globals.get("__name__", "")
+        return asker.startswith(ASKERS)
+
     return {
+        "is_available": is_available,
         "get_device_properties": lambda device=None: card,
         "get_device_capability": lambda device=None: card.capability,
         "get_device_name": lambda device=None: card.name,
@@ -233,22 +253,31 @@ def _constants_on_cpu() -> None:
 
 
 def _choose_unmeasured(loads: Callable[[Any], bool]) -> None:
-    """Where Inductor would measure what is fastest, it takes the first candidate that `loads`."""
+    """Where Inductor would measure what is fastest, it takes the first candidate that `loads`: the
+    kernels that it generates come before those of libraries."""
+    import torch._inductor.config as config
     from torch._inductor.fx_passes import pad_mm
-    from torch._inductor.select_algorithm import AlgorithmSelectorCache
+    from torch._inductor.select_algorithm import AlgorithmSelectorCache, ExternKernelCaller
 
     pad_mm.should_pad = lambda *args, **kwargs: False  # decided by measuring alone
+    config.benchmark_epilogue_fusion = False  # or epilogues are measured, each on real tensors
 
     def times(choices: Sequence[Any], **_: object) -> dict[Any, float]:
-        return {
-            choice: float(place) if loads(choice) else float("inf")
-            for place, choice in enumerate(choices, 1)
-        }
+        told = dict.fromkeys(choices, float("inf"))
+        for choice in sorted(choices, key=lambda one: isinstance(one, ExternKernelCaller)):
+            if loads(choice):
+                told[choice] = 1.0
+                break
+        return told
 
     def make_benchmark_fn(*_: object, **__: object) -> Callable[..., dict[Any, float]]:
         return times
 
+    def make_precompile_fn(*_: object, **__: object) -> Callable[[], dict[Any, float]]:
+        return dict
+
     AlgorithmSelectorCache.make_benchmark_fn = staticmethod(make_benchmark_fn)
+    AlgorithmSelectorCache.make_precompile_fn = make_precompile_fn
 
 
 def _loads(choice: Any) -> bool:

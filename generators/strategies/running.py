@@ -49,7 +49,9 @@ class Running:
         tuning += ((2, "options"),) if has("compile.options") else ()
         self.tuning = weighted((9, "plain"), *tuning)
         self.mode = weighted(*MODES)
-        self.options = st.sampled_from(OPTIONS)
+        self.options = st.sampled_from(
+            [one for one in OPTIONS if swarm.place.links or "cpp_wrapper" not in one]
+        )
         self.breaks = one_in(15) if has("compile.breaks") else st.just(False)
         others: Any = ((3, "same"),) if has("calls.same") else ()
         others += ((4, "other"),) if has("calls.other") else ()

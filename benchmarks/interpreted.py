@@ -20,6 +20,7 @@ from rich.console import Console
 from actors.scratch import Scratch
 from actors.target import TARGETS
 from actors.worker import Executor, WorkerConfig
+from corpus.known_issues import match
 from corpus.signature import signature
 from generators.codec import dump_program, program_id
 from generators.outcome import Outcome
@@ -55,10 +56,12 @@ def main(
                     spent[program.training is not None].append(outcome.cost.cpu_s)
                 if outcome.failure is not None:
                     named = signature(outcome.failure, program)
+                    issue = match(outcome.failure, program, executor.environment)
+                    known = f" (known: {issue.id})" if issue else ""
                     name = program_id(program)
                     (directory / f"{name}.yaml").write_text(dump_program(program))
-                    failures.setdefault(named.strong, (named.title, []))[1].append(name)
-                    console.print(f"{name}  {named.strong}  {named.title}")
+                    failures.setdefault(named.strong, (named.title + known, []))[1].append(name)
+                    console.print(f"{name}  {named.strong}  {named.title}{known}")
     for status, number in sorted(statuses.items()):
         console.print(f"{number:5}  {status}")
     for key, (title, names) in sorted(failures.items()):

@@ -13,7 +13,7 @@ from generators.features import features
 from generators.kernels.specs import Flex
 from generators.masks import Causal
 from generators.outcome import Failure, FailureKind, Frame, Layer, Phase, Raised
-from generators.program import Compile, Program
+from generators.program import Compile, Program, Shape
 from generators.scores import Truth
 
 FRAME = Frame(file="torch/_inductor/kernel/flex/flex_cpu.py", function="lower_cpu", line=9)
@@ -151,3 +151,20 @@ def test_two_records_of_one_id_and_a_missing_file_are_told(tmp_path: Path) -> No
         load_known_issues(path)
     with pytest.raises(KnownIssueError, match="cannot be read"):
         load_known_issues(tmp_path / "none.yaml")
+
+
+def test_a_decoding_kernel_without_choices_is_known_and_the_forward_one_is_not() -> None:
+    grouped = Shape(q_heads=4, kv_heads=2, q_len=100, kv_len=100)
+    program = Program(kernel=Flex(enable_gqa=True), shape=grouped, compile=Compile())
+    frame = Frame(
+        file="torch/_inductor/kernel/flex/flex_decoding.py",
+        function="create_flex_decoding_kernel",
+        line=421,
+    )
+    raised = Raised(type="torch._inductor.exc.NoValidChoicesError", message="No", frames=(frame,))
+    decoding = replace(FAILURE, kind=FailureKind.NO_VALID_CHOICES, raised=raised)
+    issue = match(decoding, program, HERE | {"target": "virtual-sm90"})
+    assert issue is not None and issue.id == "pytorch-185349"
+    forward = replace(frame, file="torch/_inductor/kernel/flex/flex_attention.py")
+    other = replace(decoding, raised=replace(raised, frames=(forward,)))
+    assert match(other, program, HERE | {"target": "virtual-sm90"}) is None

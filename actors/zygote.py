@@ -91,7 +91,8 @@ def prepare(headers: Path, target: str) -> dict[str, str]:
     card, npu = cards.card_of(target), cards.NPUS.get(target)
     there: dict[str, str] = {}
     if card is not None:
-        shim.load(headers / "virtual")
+        chooses = target not in cards.INTERPRETED and not card.is_amd
+        shim.load(headers / "virtual", card.capability if chooses else None)
         cuda.tell_build(card)
     if npu is not None:
         cann.load(headers / "virtual", npu)

@@ -23,7 +23,7 @@ from actors.worker import Executor, WorkerConfig
 from generators.codec import dump_program
 from generators.kernels.specs import BlockMaskSpec, Flex, Handwritten, Sdpa
 from generators.outcome import Failure, FailureKind, Layer, Outcome, Phase, Raised
-from generators.program import Compile, Mesh, Program, Shape, Surround, Training
+from generators.program import Compile, Input, Mesh, Program, Shape, Surround, Training
 from generators.render import repro, source
 from generators.shards import stream
 from generators.swarm import profile_for
@@ -197,10 +197,35 @@ def test_nothing_is_measured_where_tuning_is_asked_for(
 
 @pytest.mark.slow
 @needs_kernels
-def test_sdpa_says_that_no_fused_kernel_was_chosen(on_card: Callable[..., Outcome]) -> None:
-    outcome = on_card(replace(SMALL, kernel=Sdpa(), mask=None))
-    assert outcome.status == "passed" and "math back-end" in outcome.skipped["fused_sdpa"]
-    assert "fused_sdpa" not in on_card(SMALL).skipped
+@pytest.mark.parametrize(
+    ("shape", "dtype", "target", "chosen"),
+    [
+        (SMALL.shape, "bfloat16", "virtual-sm90", "cudnn"),
+        (SMALL.shape, "float32", "virtual-sm90", "efficient"),
+        (replace(SMALL.shape, head_dim=30), "bfloat16", "virtual-sm90", "flash"),
+        (replace(SMALL.shape, head_dim=30), "float32", "virtual-sm90", None),
+        (SMALL.shape, "bfloat16", "virtual-sm86", "flash"),
+        (SMALL.shape, "bfloat16", "virtual-gfx942", None),
+    ],
+)
+def test_sdpa_takes_the_kernel_that_it_would_take_on_the_card(
+    on_card: Callable[..., Outcome],
+    shape: Shape,
+    dtype: Literal["bfloat16", "float32"],
+    target: str,
+    chosen: str | None,
+) -> None:
+    made = Input(dtype=dtype)
+    program = replace(
+        SMALL, kernel=Sdpa(mask_form="is_causal"), shape=shape, q=made, k=made, v=made
+    )
+    outcome = on_card(program, target)
+    assert outcome.status == "passed", outcome
+    fused = [name for name in outcome.features if "_scaled_dot_product_" in name]
+    assert [name.split("_scaled_dot_product_")[1].split("_")[0] for name in fused] == (
+        [chosen] if chosen else []
+    )
+    assert ("fused_sdpa" in outcome.skipped) == (target == "virtual-gfx942")
 
 
 def test_what_links_with_cuda_is_no_program_of_a_card_that_is_not_there() -> None:

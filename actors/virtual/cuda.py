@@ -65,6 +65,7 @@ def install(card: Card, *, interpreted: bool = False) -> None:
     answers = _answers(card)
     for name, answer in answers.items():
         setattr(torch.cuda, name, answer)
+    torch.cuda.default_generators = (_generator(),)
     torch._C._cuda_getCurrentRawStream = _device()
     torch._C._cuda_cudaCachingAllocator_is_enabled = lambda: True
     torch.cuda.amp.common.amp_definitely_not_available = lambda: False  # or autocast turns off
@@ -82,6 +83,26 @@ def _device() -> Callable[..., int]:
     """A function that says 0, whatever it is asked: the device, or its stream. A fresh one each
     time, since dynamo tells functions by identity."""
     return lambda *_, **__: 0
+
+
+def _generator() -> Any:
+    """The card's random numbers, of which nothing is drawn: fused attention that is recomputed has
+    their state saved and restored."""
+    import torch
+
+    class Generator(torch.Generator):
+        device = torch.device("cuda", 0)
+
+        def clone_state(self) -> Generator:
+            return Generator()
+
+        def graphsafe_get_state(self) -> Generator:
+            return self
+
+        def graphsafe_set_state(self, state: Generator) -> None:
+            pass
+
+    return Generator()
 
 
 def _answers(card: Card) -> dict[str, Callable[..., Any]]:

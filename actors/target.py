@@ -7,10 +7,10 @@ that need not be there and runs nothing. `actors.targets` says which of them thi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from actors.devices import DEVICES
-from actors.job import Limits
+from actors.job import Deadlines, Limits
 from actors.virtual.cards import CARDS, INTERPRETED, NPUS, Card, Npu
 from generators.kernels import REGISTRY
 from generators.program import Program
@@ -43,8 +43,10 @@ PROMISES = {"ROWS_GUARANTEED_SAFE", "BLOCKS_ARE_CONTIGUOUS"}
 hold, the numbers are the program's own fault."""
 
 INTERPRETED_PATIENCE = 6.0
+"""How many times as long as on a CPU what runs kernels may take; compiling them takes no longer."""
 DEVICE_PATIENCE = 2.0
-"""CUDA is started, and all of Inductor and Triton is cold, in each program's process."""
+"""The same of everything: CUDA is started, and all of Inductor and Triton is cold, in each
+program's process."""
 
 DEVICE_MEMORY_MB = 16384
 """Of the CPU's, for a process that uses a device: CUDA maps memory of its own."""
@@ -84,12 +86,14 @@ class Target:
             links=not isinstance(self.card, Card),
         )
 
-    @property
-    def patience(self) -> float:
-        """How many times as long as on a CPU everything may take."""
+    def deadlines(self, on_cpu: Deadlines) -> Deadlines:
+        """What a program may take here, by what it may on a CPU."""
         if self.interpreted:
-            return INTERPRETED_PATIENCE
-        return DEVICE_PATIENCE if self.is_device else 1.0
+            runs = {name: getattr(on_cpu, name) for name in ("forward", "backward")}
+            slowly = {name: seconds * INTERPRETED_PATIENCE for name, seconds in runs.items()}
+            more = sum(slowly.values()) - sum(runs.values())
+            return replace(on_cpu, **slowly, total=on_cpu.total + more)
+        return on_cpu.times(DEVICE_PATIENCE) if self.is_device else on_cpu
 
     @property
     def limits(self) -> Limits:

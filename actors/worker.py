@@ -132,7 +132,7 @@ class Executor:
         try:
             text = source(program, where.device)
             plain = source(program) if where.interpreted else None
-            allowed = deadlines.times(where.patience)
+            allowed = where.deadlines(deadlines)
             refused, alone = refusals.for_program(program), where.is_virtual
             job = Job.of(program, refused, allowed, target, plain, alone)
         except Exception:  # whatever rendering raises is our defect, and is reported as one

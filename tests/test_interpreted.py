@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from actors.job import Deadlines
 from actors.scratch import Scratch
 from actors.target import TARGETS
 from actors.worker import Executor, WorkerConfig
@@ -80,6 +81,14 @@ def test_what_says_nothing_of_a_card_is_not_interpreted(program: Program, says: 
     unfit = TARGETS[TARGET].unfit(program)
     assert unfit is not None and unfit.startswith(says)
     assert TARGETS["cpu"].unfit(program) is None
+
+
+def test_running_interpreted_kernels_may_take_longer_and_compiling_them_may_not() -> None:
+    on_cpu = Deadlines(compile=100, forward=10, backward=20, total=200)
+    slower = Deadlines(compile=100, forward=60, backward=120, total=350)
+    assert TARGETS[TARGET].deadlines(on_cpu) == slower
+    assert TARGETS["virtual-sm90"].deadlines(on_cpu) == TARGETS["cpu"].deadlines(on_cpu) == on_cpu
+    assert TARGETS["cuda"].deadlines(on_cpu) == on_cpu.times(2)
 
 
 @pytest.mark.slow

@@ -27,6 +27,9 @@ from generators.outcome import Outcome
 from generators.shards import stream
 
 SHARD = 10
+TOLD = 50
+"""Programs after which it is told how many passed so far."""
+
 TARGET = "interpreted-sm90"
 
 
@@ -49,7 +52,9 @@ def main(
         with Executor(config) as executor:
             place = TARGETS[TARGET].place
             drawn = stream(seed, profile=f"inductor-{kernel}", shard_size=SHARD, place=place)
-            for program in islice(drawn, count):
+            for number_run, program in enumerate(islice(drawn, count)):
+                if number_run % TOLD == 0 and number_run:
+                    console.print(f"{number_run} programs: {dict(sorted(statuses.items()))}")
                 (outcome,) = executor.run_programs([program])
                 statuses[said(outcome)] += 1
                 if outcome.status == "passed":

@@ -130,3 +130,13 @@ def hasty(failure: Failure, seconds: dict[str, float], deadlines: Deadlines) -> 
         if phase != "total"
     }
     return Deadlines(**limits, total=deadlines.total)
+
+
+def candidate_s(outcome: Outcome, deadlines: Deadlines) -> float:
+    """Seconds that a run takes of a program that fails like `outcome` while it is minimized, when a
+    hang is given less time than when it was found."""
+    failure, took = outcome.failure, outcome.cost.phases
+    if failure is None or failure.kind is not FailureKind.HANG:
+        return outcome.cost.wall_s
+    others = sum(seconds for phase, seconds in took.items() if phase != failure.phase.value)
+    return others + hasty(failure, took, deadlines).of(failure.phase)

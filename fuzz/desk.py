@@ -185,6 +185,7 @@ class Desk:
             best,
             outcome,
             known,
+            self._stages.candidate_s(row.outcome),
             row.failures,
             row.runs,
         )

@@ -14,7 +14,7 @@ from corpus.known_issues import KnownIssue
 from corpus.signature import is_of_memory, signature
 from corpus.store import FailureRow
 from fuzz.config import CampaignConfig
-from fuzz.confirm import Confirm, Validate, attempts_for, hasty, repro_timeout
+from fuzz.confirm import Confirm, Validate, attempts_for, candidate_s, hasty, repro_timeout
 from fuzz.evaluate import depends_on_memory
 from fuzz.minimize import Judge, Minimize, Minimizer, fails_alike
 from fuzz.schedule import Stage
@@ -37,13 +37,15 @@ FUSED = "inductor.fuse_attention"
 @dataclass
 class Investigation:
     """One finding and how far it is. `best` and `outcome` are its simplest program so far and what
-    that did; `spent` is the workers' time in seconds that minimizing it has taken."""
+    that did; `candidate_s` is what one run of a candidate may take, `spent` the workers' time that
+    minimizing has taken, in seconds."""
 
     row: FailureRow
     stage: Stage
     best: Program
     outcome: Outcome
     known: KnownIssue | None
+    candidate_s: float
     failed: int = 0
     runs: int = 0
     spent: float = 0.0
@@ -69,7 +71,7 @@ class Investigation:
         The cost is that of one candidate, all its attempts together, as a power of two of seconds:
         a crash that shows in one run of five would else hold up ten findings that always show.
         """
-        seconds = attempts_for(self.failed, self.runs) * self.row.outcome.cost.wall_s
+        seconds = attempts_for(self.failed, self.runs) * self.candidate_s
         return (self.known is not None, math.ceil(math.log2(max(seconds, 1.0))), self.row.number)
 
 
@@ -183,6 +185,10 @@ class Stages:
             ranks_of(investigation.best),
         )
         return Validate(task, investigation.failure, by_value)
+
+    def candidate_s(self, outcome: Outcome) -> float:
+        """What one run of a candidate takes, where the whole failed like `outcome`."""
+        return candidate_s(outcome, self._deadlines)
 
     def variants(self, investigation: Investigation) -> Variants:
         best, here = investigation.best, investigation.row.target

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from fuzz.confirm import attempts_for, hasty, is_flaky
+from actors.job import Deadlines
+from fuzz.confirm import attempts_for, candidate_s, hasty, is_flaky
 from fuzz.schedule import FairShare, Timetable
-from generators.outcome import Failure, FailureKind, Phase
+from generators.outcome import Cost, Failure, FailureKind, Outcome, Phase
 
 
 def test_investigating_comes_first_until_it_has_its_share() -> None:
@@ -66,11 +69,21 @@ def test_attempts_are_bounded() -> None:
 
 
 def test_a_hang_is_minimized_with_shorter_deadlines() -> None:
-    from actors.job import Deadlines
-
     failure = Failure(kind=FailureKind.HANG, phase=Phase.FORWARD)
     seconds = {"build": 1.0, "compile": 4.0, "forward": 30.0}
     short = hasty(failure, seconds, Deadlines(forward=30, compile=120))
     assert short.forward == 15
     assert short.compile == 30
     assert short.total == Deadlines().total
+
+
+def test_what_hangs_is_as_urgent_as_its_shorter_deadlines_allow() -> None:
+    seconds = {"build": 1.0, "eager": 0.5, "compile": 60.0}
+    hang = Outcome(
+        status="failed",
+        failure=Failure(kind=FailureKind.HANG, phase=Phase.COMPILE),
+        cost=Cost(wall_s=61.5, phases=seconds),
+    )
+    assert candidate_s(hang, Deadlines(compile=20)) == 1.5 + 5
+    slow = replace(hang, failure=Failure(kind=FailureKind.COMPILE_ERROR, phase=Phase.COMPILE))
+    assert candidate_s(slow, Deadlines(compile=20)) == 61.5

@@ -29,6 +29,9 @@ class NpuFusionAttentionPrograms:
     def __init__(self, shapes: Shapes, inputs: Inputs, masks: Masks, running: Running) -> None:
         self.shapes, self.inputs, self.masks, self.running = shapes, inputs, masks, running
         self.input_layout = weighted((4, "BNSD"), (3, "BSND"), (2, "BSH"), (1, "SBH"), (3, "TND"))
+        # DTensor cannot merge a sharded dimension into another, as the other layouts do.
+        self.unmerged = weighted((3, "BNSD"), (2, "BSND"))
+        self.may_merge = one_in(4)
         self.mode = weighted((4, 0), (1, 1), (3, 2), (3, 3), (2, 4))
         self.tokens = weighted((2, 0), (3, 3), (2, 16), (2, 64), (3, ALL_TOKENS))
         self.wider = one_in(4)
@@ -58,6 +61,7 @@ class NpuFusionAttentionPrograms:
         mesh = None
         if surround == Surround() and draw(self.running.has_mesh):
             mesh = self.running.mesh(draw, backend, training is not None)
+            layout = layout if draw(self.may_merge) else draw(self.unmerged)
         return Program(
             kernel=NpuFusionAttention(
                 input_layout=layout,

@@ -19,6 +19,8 @@ from pathlib import Path
 from actors.files import DONE
 
 BUILT = (".gch", ".so")
+VIRTUAL = "virtual"
+"""The folder, beside the headers, of libraries that `actors.virtual.build` puts there whole."""
 
 
 def drop_unfinished(headers: Path) -> None:
@@ -33,8 +35,9 @@ def drop_unfinished(headers: Path) -> None:
 
 
 def _built(headers: Path) -> list[Path]:
-    """What g++ has written there: precompiled headers and libraries."""
-    return [path for suffix in BUILT for path in headers.rglob("*" + suffix)]
+    """What torch had g++ write there: precompiled headers and libraries."""
+    found = [path for suffix in BUILT for path in headers.rglob("*" + suffix)]
+    return [path for path in found if headers / VIRTUAL not in path.parents]
 
 
 def warm_up(headers: Path) -> None:

@@ -92,10 +92,10 @@ def prepare(headers: Path, target: str) -> dict[str, str]:
     there: dict[str, str] = {}
     if card is not None:
         chooses = target not in cards.INTERPRETED and not card.is_amd
-        shim.load(headers / "virtual", card.capability if chooses else None)
+        shim.load(headers / warm.VIRTUAL, card.capability if chooses else None)
         cuda.tell_build(card)
     if npu is not None:
-        cann.load(headers / "virtual", npu)
+        cann.load(headers / warm.VIRTUAL, npu)
     child.preload_torch()
     torch = sys.modules["torch"]
     torch.set_num_threads(1)

@@ -18,7 +18,7 @@ from actors.files import drop_headers_since, remove_tree
 from actors.job import Deadlines, Job
 from actors.messages import LONGEST, Messages
 from actors.scratch import Scratch, ScratchError
-from actors.warm import DONE, drop_unfinished
+from actors.warm import DONE, VIRTUAL, drop_unfinished
 from generators.outcome import Cost, FailureKind, Frame, Phase
 from generators.program import Compile, Program
 
@@ -241,6 +241,9 @@ def test_headers_that_a_killed_compiler_may_have_torn_are_dropped(tmp_path: Path
     old, new = tmp_path / "a" / "old.h.gch", tmp_path / "a" / "new.h.gch"
     old.parent.mkdir()
     library = tmp_path / "a" / "kernel.so"
+    whole = tmp_path / VIRTUAL / "device.so"
+    whole.parent.mkdir()
+    whole.touch()
     for built in (old, new, library):
         built.touch()
         built.with_name(built.name + DONE).touch()
@@ -252,6 +255,7 @@ def test_headers_that_a_killed_compiler_may_have_torn_are_dropped(tmp_path: Path
     library.with_name(library.name + DONE).unlink()
     drop_unfinished(tmp_path)
     assert old.exists() and not new.exists() and not library.exists()
+    assert whole.exists()  # it was never there in part
 
 
 # --- scratch

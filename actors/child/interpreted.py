@@ -7,6 +7,7 @@ compiled program is given fake tensors of the card with the same numbers behind 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,12 +23,12 @@ from torch._subclasses.fake_tensor import (
 
 from actors.virtual import interpret, shadows
 
-from . import metadata
+from . import exceptions, metadata
 from .execute import Execution
 from .features import GeneratedCode
 from .hygiene import CompilerLog
 from .outcomes import Data, Rejected
-from .program_module import Outputs, ProgramModule
+from .program_module import MODULE, Outputs, ProgramModule
 from .purity import Purity
 from .to_device import ToCard
 
@@ -38,6 +39,7 @@ FAKE_ONLY = (
     DataDependentOutputException,
     DynamicOutputShapeException,
     UnsupportedOperatorException,
+    shadows.NoShadow,
 )
 """Raised by fake tensors, and by no card."""
 KINDS = {"tem": "template", "poi": "pointwise", "red": "reduction", "per": "persistent reduction"}
@@ -53,7 +55,12 @@ class InterpretedExecution(Execution):
         path.write_text(self.settings["plain"])
         with self._exceptions("build", None):
             self._plain = ProgramModule(path, name=PLAIN)
+            # What runs to tell shapes keeps what it makes, a BlockMask say: not for the other runs.
+            module = sys.modules[MODULE]
+            self._rehearsal = ProgramModule(self.source)
+            sys.modules[MODULE] = module
         self._for_card = self.program
+        self._mode = shadows.ShadowMode(allow_non_fake_inputs=True)
 
     def _eager(self) -> None:
         with self._on_cpu():
@@ -67,15 +74,17 @@ class InterpretedExecution(Execution):
     def _on_card(self, call: int) -> dict[str, Data]:
         """What eager attention gives on the card, which fake tensors tell but for the numbers;
         nothing where those decide."""
-        mode = FakeTensorMode(allow_non_fake_inputs=True)
-        args = tuple(map(ToCard(mode), self.program.inputs(call)))
+        mode, program = FakeTensorMode(allow_non_fake_inputs=True), self._rehearsal
+        args = tuple(map(ToCard(mode), program.inputs(call)))
         with self._exceptions("eager", "eager"):
             try:
                 with mode:
-                    outputs = self.program.run(self.program.attention, args)
-            except FAKE_ONLY:
-                return {}
-        return metadata.describe(outputs, args, self.program.argument_names(len(args)))
+                    outputs = program.run(program.attention, args)
+            except Exception as error:
+                if any(isinstance(link, FAKE_ONLY) for link in exceptions.links(error)):
+                    return {}
+                raise
+        return metadata.describe(outputs, args, program.argument_names(len(args)))
 
     def _compiled(self) -> None:
         interpret.KERNELS.clear()
@@ -120,15 +129,14 @@ class InterpretedExecution(Execution):
     def _outputs(self, function: Callable[..., Any], args: tuple[Any, ...], layer: str) -> Outputs:
         if self.program is self._plain:
             return super()._outputs(function, args, layer)
-        mode = shadows.ShadowMode(allow_non_fake_inputs=True)
-        given = tuple(map(ToCard(mode), args))
-        with mode:
+        given = tuple(map(ToCard(self._mode), args))
+        with self._mode:
             outputs = super()._outputs(function, given, layer)
         with self._exceptions("forward", layer):
             return {name: _numbers(value) for name, value in outputs.items()}
 
     def _judge_exception(self, error: BaseException, phase: str, layer: str | None) -> NoReturn:
-        if isinstance(error, shadows.NoShadow):
+        if any(isinstance(link, shadows.NoShadow) for link in exceptions.links(error)):
             raise Rejected("interpreted: what was not compiled decides the numbers") from None
         super()._judge_exception(error, phase, layer)
 

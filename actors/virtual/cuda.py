@@ -6,7 +6,7 @@
 all the way to a cubin, whose use of the card is noted in `KERNELS` when it would be loaded; there
 Triton's own checks (shared memory, threads with that many registers) raise what they would raise.
 `torch.cuda.is_available()` is true for those who compile (`ASKERS`), and false for everybody else:
-where it is true, torch makes real tensors.
+where it is true, torch makes real tensors. What Inductor and dynamo ask of devices says true.
 """
 
 from __future__ import annotations
@@ -64,7 +64,10 @@ def install(card: Card, *, interpreted: bool = False) -> None:
     torch._inductor.config.use_static_cuda_launcher = False
     answers = _answers(card)
     for name, answer in answers.items():
+        _fold_like(getattr(torch.cuda, name), answer)
         setattr(torch.cuda, name, answer)
+    for name in ("_lazy_init", "current_device"):  # it has names of its own for them
+        setattr(torch.cuda.random, name, answers[name])
     torch.cuda.default_generators = (_generator(),)
     torch._C._cuda_getCurrentRawStream = _device()
     torch._C._cuda_cudaCachingAllocator_is_enabled = lambda: True
@@ -77,6 +80,15 @@ def install(card: Card, *, interpreted: bool = False) -> None:
         from . import interpret
 
         interpret.install()
+
+
+def _fold_like(before: Callable[..., Any], after: Callable[..., Any]) -> None:
+    """Dynamo knows by identity what it may ask while it traces: `after` now, if it was `before`."""
+    from torch._dynamo.variables import torch as functions
+
+    for known in (functions.constant_fold_functions, functions.constant_fold_functions_need_guards):
+        if before in known:
+            known[after] = None
 
 
 def _device() -> Callable[..., int]:

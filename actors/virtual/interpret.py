@@ -102,9 +102,8 @@ def runner(compiled: Any) -> Callable[[list[Any]], list[Any]]:
     def run(args: list[Any]) -> list[Any]:
         _prepare()
         given = list(args)
-        mode = next((arg.fake_mode for arg in given if isinstance(arg, FakeTensor)), None)
-        if mode is None:
-            raise NoShadow("nothing that was given lies on the card")
+        modes = [arg.fake_mode for arg in given if isinstance(arg, FakeTensor)]
+        mode = modes[0] if modes else _mode_around()
         real = [shadow(arg) for arg in given]
         args.clear()
         with torch.no_grad(), _no_modes():
@@ -114,6 +113,16 @@ def runner(compiled: Any) -> Callable[[list[Any]], list[Any]]:
 
     run._boxed_call = True  # type: ignore[attr-defined]
     return run
+
+
+def _mode_around() -> FakeTensorMode:
+    """The mode that a graph of no arguments is called in. Raises NoShadow where there is none."""
+    from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+    for mode in reversed(_get_current_dispatch_mode_stack()):
+        if isinstance(mode, FakeTensorMode):
+            return mode
+    raise NoShadow
 
 
 def _faked(output: Any, mode: FakeTensorMode) -> Any:

@@ -65,7 +65,7 @@ def _checked(access: Callable[..., Any], what: str, at: int, mask_at: int) -> Ca
     """`access` of the interpreter, with a look at the addresses in its argument `at`, those that
     the argument `mask_at` lets through."""
 
-    def checked(self: Any, *args: Any) -> Any:
+    def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
         import numpy as np
 
         addresses = _masked(args[at], args[mask_at]).astype(np.int64)
@@ -78,7 +78,7 @@ def _checked(access: Callable[..., Any], what: str, at: int, mask_at: int) -> Ca
                 f"{what} {int((~inside).sum())} of {inside.size} addresses outside every buffer "
                 "that the kernel was given"
             )
-        return access(self, *args)
+        return access(self, *args, **kwargs)
 
     return checked
 

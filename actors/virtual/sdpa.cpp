@@ -1,6 +1,7 @@
 // Which kernel scaled_dot_product_attention takes on an NVIDIA card: torch built without CUDA has
-// no rule for it, and would always take the math path. The rules are those of torch 2.13 for dense
-// tensors (ATen/native/transformers/cuda/sdp_utils.cpp), with the checks that its headers share.
+// no rule for it, and would always take the math path. The rules are those of torch around 2.13 for
+// dense tensors (ATen/native/transformers/cuda/sdp_utils.cpp), with the checks that its headers
+// share; cuDNN is one that takes head dimensions up to 128, or 192 with values of 128.
 #include <ATen/native/transformers/attention.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>
 
@@ -21,6 +22,11 @@ bool of_one_type(const sdp_params& given) {
   return given.key.scalar_type() == type && given.value.scalar_type() == type;
 }
 
+// The memory-efficient kernel's loads; what has no storage of its own has no offset.
+bool is_aligned(const at::Tensor& tensor) {
+  return tensor.sym_numel() == 0 || tensor.sym_storage_offset() * tensor.element_size() % 16 == 0;
+}
+
 bool is_multiple(const at::Tensor& tensor, int64_t of) {
   return tensor.sym_size(-1) > 0 && tensor.sym_size(-1) % of == 0;
 }
@@ -37,13 +43,14 @@ bool is_dense_enough(const sdp_params& given) {
 bool takes_flash(const sdp_params& given) {
   const auto width = given.query.sym_size(-1);
   const bool consumer = (major_version == 8 && minor_version >= 6) || major_version == 12;
-  const bool trains = sdp::input_requires_grad(given);
-  const bool too_wide = width > 192 && (given.dropout > 0.0 || width <= 224);
-  const bool square = given.query.sym_size(-2) == given.key.sym_size(-2);
+  // Asked only where it matters: of symbolic sizes each question is a guard.
+  const auto too_wide = [&] { return width > 192 && (given.dropout > 0.0 || width <= 224); };
+  const auto square = [&] { return given.query.sym_size(-2) == given.key.sym_size(-2); };
   return sdp::check_runtime_disabled_flash(given, false) &&
       sdp::check_tensor_shapes(given, false) && sdp::check_for_attn_mask(given, false) &&
       width == given.key.sym_size(-1) && width == given.value.sym_size(-1) && width <= 256 &&
-      !(consumer && trains && too_wide) && (!given.is_causal || square) &&
+      !(consumer && sdp::input_requires_grad(given) && too_wide()) &&
+      (!given.is_causal || square()) &&
       of_one_type(given) && is_half(given.query) && is_dense_enough<true, true, true>(given);
 }
 
@@ -53,17 +60,20 @@ bool takes_efficient(const sdp_params& given) {
       sdp::check_tensor_shapes(given, false) && of_one_type(given) &&
       (is_half(given.query) || given.query.scalar_type() == at::kFloat) &&
       given.query.sym_size(-1) == given.key.sym_size(-1) && is_multiple(given.query, aligned) &&
-      is_multiple(given.value, aligned) && is_dense_enough<false, true, false>(given);
+      is_multiple(given.value, aligned) && is_aligned(given.query) && is_aligned(given.key) &&
+      is_aligned(given.value) && is_dense_enough<false, true, false>(given);
 }
 
 bool takes_cudnn(const sdp_params& given) {
+  const auto width = given.query.sym_size(-1), value_width = given.value.sym_size(-1);
+  const bool data_center = major_version == 9 || major_version == 10;
   const auto& context = at::globalContext();
   const bool repeatable =
       context.deterministicAlgorithms() && !context.deterministicAlgorithmsWarnOnly();
   return context.userEnabledCuDNNSDP() && !repeatable && sdp::check_tensor_shapes(given, false) &&
       of_one_type(given) && is_half(given.query) && sdp::check_attn_mask_shape(given, false) &&
       is_multiple(given.query, 8) && is_multiple(given.value, 8) &&
-      given.query.sym_size(-1) <= 128 && given.value.sym_size(-1) <= 128 &&
+      value_width <= 128 && (width <= 128 || (data_center && width == 192 && value_width == 128)) &&
       given.key.sym_size(-2) != 1 && is_dense_enough<true, false, true>(given);
 }
 

@@ -52,9 +52,9 @@ def main(
         with Executor(config) as executor:
             place = TARGETS[TARGET].place
             drawn = stream(seed, profile=f"inductor-{kernel}", shard_size=SHARD, place=place)
-            for number_run, program in enumerate(islice(drawn, count)):
-                if number_run % TOLD == 0 and number_run:
-                    console.print(f"{number_run} programs: {dict(sorted(statuses.items()))}")
+            for done, program in enumerate(islice(drawn, count)):
+                if done and done % TOLD == 0:
+                    console.print(f"{done} programs: {dict(sorted(statuses.items()))}")
                 (outcome,) = executor.run_programs([program])
                 statuses[said(outcome)] += 1
                 if outcome.status == "passed":

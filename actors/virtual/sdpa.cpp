@@ -22,7 +22,7 @@ bool of_one_type(const sdp_params& given) {
   return given.key.scalar_type() == type && given.value.scalar_type() == type;
 }
 
-// The memory-efficient kernel's loads; what has no storage of its own has no offset.
+// As the loads of the memory-efficient kernel need it; an empty tensor is never loaded.
 bool is_aligned(const at::Tensor& tensor) {
   return tensor.sym_numel() == 0 || tensor.sym_storage_offset() * tensor.element_size() % 16 == 0;
 }

@@ -155,6 +155,7 @@ def _search(many: Pool, program: Program, where: str) -> Minimize:
     from fuzz.cli_pool import drive, outcomes
     from fuzz.confirm import Confirm, attempts_for
     from fuzz.minimize import Minimize, Minimizer, fails_alike
+    from generators.outcome import FailureKind
 
     first = _first_failure(outcomes(many, [program]))
     if first is None:
@@ -164,7 +165,8 @@ def _search(many: Pool, program: Program, where: str) -> Minimize:
         raise UserError(f"{where}: expected a program that fails, {never}")
     assert first.failure is not None
     judge = fails_alike(_key(first.failure, program), kind=first.failure.kind)
-    confirm = Confirm(program, judge, CONFIRM_RUNS)
+    hangs = first.failure.kind is FailureKind.HANG
+    confirm = Confirm(program, judge, CONFIRM_RUNS, hangs=hangs)
     drive(many, confirm)
     note(f"fails in {confirm.failed} of {confirm.runs} runs: {first.failure.kind.value}")
     search = Minimizer(program, first, judge, max_candidates=MAX_CANDIDATES)

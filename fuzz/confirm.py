@@ -7,7 +7,7 @@ from fuzz.evaluate import reproduces
 from fuzz.minimize import Judge
 from fuzz.schedule import outcomes_of
 from fuzz.tasks import Answer, ReproTask, RunTask, Task, TaskFailed, WorkerDied
-from generators.outcome import Failure, FailureKind, Outcome
+from generators.outcome import DEADLINE, Failure, FailureKind, Outcome
 from generators.program import Program
 
 FLAKY_BELOW = 0.2
@@ -34,18 +34,23 @@ def attempts_for(failed: int, runs: int, miss: float = 0.05, most: int = 8) -> i
 
 class Confirm:
     """Runs `program` afresh `runs` times, each a task of its own. `failed` counts the runs that
-    `judge` takes for the same failure, `outcome` is the first of them. Only the first run confirms
-    a missed deadline with a longer one: that takes four deadlines, and once is enough."""
+    `judge` takes for the same failure, `outcome` is the first of them.
+
+    A hang (`hangs`) is run one at a time with longer deadlines after a missed one, until it hangs
+    even so; the other runs, which would each take four deadlines, then have the usual ones. A run
+    that only needed the longer ones ends it with fewer `runs`: the program is slow.
+    """
 
     name = "confirming"
 
-    def __init__(self, program: Program, judge: Judge, runs: int) -> None:
+    def __init__(self, program: Program, judge: Judge, runs: int, *, hangs: bool) -> None:
         self.others: list[tuple[Program, Outcome]] = []
         self.outcome: Outcome | None = None
         self.failed = 0
         self.runs = runs
         self._program = program
         self._judge = judge
+        self._hangs = hangs
         self._asked = self._told = 0
 
     @property
@@ -53,10 +58,11 @@ class Confirm:
         return self._told == self.runs
 
     def ask(self) -> Task | None:
-        if self._asked == self.runs:
+        patient = self._hangs and not self.failed
+        if self._asked == self.runs or (patient and self._asked > self._told):
             return None
         self._asked += 1
-        return RunTask((self._program,), confirm_hang=self._asked == 1)
+        return RunTask((self._program,), confirm_hang=patient or self._asked == 1)
 
     def tell(self, task: Task, answer: Answer) -> None:
         self._told += 1
@@ -65,8 +71,11 @@ class Confirm:
             if self._judge(program, outcome):
                 self.failed += 1
                 self.outcome = self.outcome or outcome
-            elif outcome.status == "failed":
+                continue
+            if outcome.status == "failed":
                 self.others.append((program, outcome))
+            if self._hangs and DEADLINE in outcome.skipped:
+                self.runs = self._told
 
 
 class Validate:

@@ -143,7 +143,9 @@ class Stages:
         self._deadlines = Deadlines(**config.deadlines.model_dump())
 
     def confirm(self, row: FailureRow) -> Confirm:
-        return Confirm(row.program, fails_again(row), self._config.confirm_runs)
+        failure = row.outcome.failure
+        hangs = failure is not None and failure.kind is FailureKind.HANG
+        return Confirm(row.program, fails_again(row), self._config.confirm_runs, hangs=hangs)
 
     def minimize(self, investigation: Investigation, buckets: Iterable[Bucket]) -> Minimize:
         """The search from the best so far, past programs that one of `buckets` explains."""
@@ -167,7 +169,7 @@ class Stages:
 
     def recheck(self, investigation: Investigation) -> Confirm:
         """One more run, at the usual deadlines, of what was minimized with shorter ones."""
-        stage = Confirm(investigation.best, fails_wherever(investigation.row), 1)
+        stage = Confirm(investigation.best, fails_wherever(investigation.row), 1, hangs=True)
         stage.name = "rechecking"
         return stage
 

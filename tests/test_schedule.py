@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 
 from actors.job import Deadlines
-from fuzz.confirm import attempts_for, candidate_s, hasty, is_flaky
+from fuzz.confirm import Confirm, attempts_for, candidate_s, hasty, is_flaky
 from fuzz.schedule import FairShare, Timetable
-from generators.outcome import Cost, Failure, FailureKind, Outcome, Phase
+from fuzz.tasks import RunTask
+from generators.outcome import DEADLINE, Cost, Failure, FailureKind, Outcome, Phase
+from generators.program import Program
 
 
 def test_investigating_comes_first_until_it_has_its_share() -> None:
@@ -75,6 +77,44 @@ def test_a_hang_is_minimized_with_shorter_deadlines() -> None:
     assert short.forward == 15
     assert short.compile == 30
     assert short.total == Deadlines().total
+
+
+HANG = Outcome(
+    status="failed",
+    failure=Failure(kind=FailureKind.HANG, phase=Phase.FORWARD),
+    cost=Cost(wall_s=30.0),
+)
+ENDED = Outcome(status="passed", cost=Cost(wall_s=1.0))
+SLOW = replace(ENDED, skipped={DEADLINE: "but not with 3 times that"})
+
+
+def confirmed(hangs: bool, *outcomes: Outcome) -> tuple[int, int, list[bool]]:
+    """How many runs of how many fail, and which of those asked for were patient."""
+    stage = Confirm(Program(), lambda _, outcome: outcome is HANG, 3, hangs=hangs)
+    patient = []
+    for outcome in outcomes:
+        asked = [task for task in (stage.ask(), stage.ask()) if task is not None]
+        assert len(asked) == 1 or not (hangs and not stage.failed)
+        for task in asked:
+            assert isinstance(task, RunTask)
+            patient.append(task.confirm_hang)
+            stage.tell(task, [outcome])
+    assert stage.finished and stage.ask() is None
+    return stage.failed, stage.runs, patient
+
+
+def test_a_hang_is_given_longer_deadlines_until_it_hangs_even_so() -> None:
+    assert confirmed(True, ENDED, HANG, HANG) == (2, 3, [True, True, False])
+    assert confirmed(True, ENDED, ENDED, ENDED) == (0, 3, [True, True, True])
+
+
+def test_what_ends_with_longer_deadlines_is_slow_and_no_hang() -> None:
+    assert confirmed(True, SLOW) == (0, 1, [True])
+    assert confirmed(True, ENDED, SLOW) == (0, 2, [True, True])
+
+
+def test_other_failures_are_confirmed_side_by_side() -> None:
+    assert confirmed(False, ENDED, ENDED)[1:] == (3, [True, False, False])
 
 
 def test_what_hangs_is_as_urgent_as_its_shorter_deadlines_allow() -> None:

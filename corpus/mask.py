@@ -26,7 +26,13 @@ _MADE_UP = (
     "mask_mod|true_graph|false_graph|op|fn|graph|in_ptr|out_ptr|in_out_ptr|ps|ks|zuf|[a-z]"
 )
 _WIDTHS = r"b?float(?:8\w*|16|32|64)|complex(?:64|128)|u?int(?:8|16|32|64)"
-_PARENTHESES = r"\([^()]*(?:\([^()]*\)[^()]*)*\)"  # two deep
+
+
+def _parentheses(deep: int) -> str:
+    """A pattern of parentheses with others in them, as many deep."""
+    inner = _parentheses(deep - 1) if deep > 1 else r"\(\)"
+    return rf"\([^()]*(?:{inner}[^()]*)*\)"
+
 
 # What dynamo and Inductor put around a message for a person, and values written out in it.
 _WRAPPING = _rules(
@@ -42,9 +48,13 @@ _WRAPPING = _rules(
     (r"(?<!Unsafe side effect)\n\s*Higher Order Operator: [^\n]*", ""),  # around what failed
     (r"(\s+target: \S+)\s.*", r"\1"),
     (r"RuntimeError when making fake tensor call\s+Explanation: .*?: (?=call_)", ""),
+    # DTensor names an operator of its own, reached through whichever torch has.
+    (r"call_\w+ .*?\): got (?=.*Sharding propagation failed for )", ""),
+    (r"(?:\\n|\n){2}Sharding propagation failed for .*", ""),
     (r"(call_\w+ (?:<[^<>]*>|[\w.]+))\(\*\(.*?\): got ", r"\1(<ARGS>): got "),
-    (rf"\b\w*(?:Tensor|tensor){_PARENTHESES}", "<TENSOR>"),
+    (rf"\b\w*(?:Tensor|tensor){_parentheses(2)}", "<TENSOR>"),
     (r"torch\.Size\(\[[^\]]*\]\)", "<SHAPE>"),
+    (rf"(?<=\w=){_parentheses(4)}", "<VALUE>"),
     (r"(?<![\w<])[\(\[]-?\w{1,8}(?:, -?\w{1,8})*,?[\)\]]", "<SHAPE>"),
 )
 

@@ -119,6 +119,7 @@ def strong(failure: Failure, program: Program = COMPILED) -> str:
 
 
 HOP = "\n  Higher Order Operator: torch.utils.checkpoint.checkpoint"
+FAKE = "RuntimeError when making fake tensor call\n  Explanation: it failed:"
 SAME = [
     (
         "call_id with args (X(),)\n  Explanation: no",
@@ -143,12 +144,12 @@ SAME = [
         "cpp_fused_0, /t/x/c.main.cpp:12, index out of bounds: 0 <= tmp4 < 16",
     ),
     (
-        "RuntimeError when making fake tensor call\n  Explanation: it: call_function <built-in function sdpa>(*(DTensor(FakeTensor(..., size=(s1, 2))),), **{}):"
-        " got RuntimeError('Cannot propagate: shape=(s1, 2), rule=(Flatten(dims=(Dim(dim=0), 1)),"
-        " 2).\\n\\nSharding propagation failed for aten.view.default(Spec(f32[s1, 2]))')",
-        "RuntimeError when making fake tensor call\n  Explanation: it: call_method matmul(*(DTensor(FakeTensor(..., size=(s1, s1 - ((s1 + 1)//2)))),), **{}):"
-        " got RuntimeError('Cannot propagate: shape=(s1, ((s1**2)//s1)), rule=(Dim(dim=1), 2)."
-        "\\n\\nSharding propagation failed for aten._unsafe_view.default(Spec(f32[s1]))')",
+        f"{FAKE} call_function <built-in function sdpa>(*(DTensor(FakeTensor(size=(s1, 2))),), "
+        "**{}): got RuntimeError('Cannot propagate: shape=(s1, 2), rule=(Flatten(dims=(Dim(dim=0), "
+        "1)), 2).\\n\\nSharding propagation failed for aten.view.default(Spec(f32[s1, 2]))')",
+        f"{FAKE} call_method matmul(*(DTensor(FakeTensor(size=(s1, s1 - ((s1 + 1)//2)))),), "
+        "**{}): got RuntimeError('Cannot propagate: shape=(s1, ((s1**2)//s1)), rule=(Dim(dim=1), "
+        "2).\\n\\nSharding propagation failed for aten._unsafe_view.default(Spec(f32[s1]))')",
     ),
     (
         "expected size 4==4, stride 8==48 at dim=1; expected size 2==2, stride 1==8 at dim=2",

@@ -50,6 +50,7 @@ GENERIC_FILES = (
     "torch/_dynamo/utils.py",
     "torch/_dynamo/repro/",
     "torch/_dynamo/backends/",
+    "torch/_dynamo/variables/lazy.py",
     "torch/_dynamo/_trace_wrapped_higher_order_op.py",
     "torch/_functorch/aot_autograd.py",
     "torch/_functorch/_aot_autograd/graph_compile.py",

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from actors import confine, gang, procs
-from generators.outcome import Frame
+from generators.outcome import DEEPER, Frame
 
 EVIDENCE_BYTES = 20_000
 OURS = str(Path(__file__).resolve().parent)
@@ -104,13 +104,16 @@ def _read(pid: int, name: str) -> str:
 def python_frames(text: str, source: Path) -> tuple[Frame, ...]:
     """Frames, outermost first, of the current (or only) thread of a faulthandler dump.
 
-    Frames in `source` become "<program>"; those of the harness itself are left out.
+    Frames in `source` become "<program>"; those of the harness itself are left out. Of a deep stack
+    a dump has the innermost frames only: a first one named `generators.outcome.DEEPER` says so.
     """
     _, _, current = text.rpartition("Current thread ")
     frames = []
     for line in current.splitlines()[1:]:
         match = _FRAME.match(line)
         if match is None:
+            if line.strip() == "...":
+                frames.append(Frame(file=DEEPER, function=DEEPER, line=0))
             break
         if not match["file"].startswith(OURS):
             file = relative(match["file"], source)

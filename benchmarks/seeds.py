@@ -2,6 +2,8 @@
 
     PYTHONPATH=. python benchmarks/seeds.py [--seeds 5] [--cpu-minutes 15] [--dir DIR] [NAME …]
 
+`--first 4 --seeds 2` are the seeds 4 and 5.
+
 Each incident gets campaigns from one general configuration (benchmarks/seeds/campaign.yaml; that of
 cards that are not there is virtual.yaml) with different seeds. An incident that today's torch no
 longer has, or has on other hardware, is kept alive by a preload file beside the configuration,
@@ -200,6 +202,7 @@ def campaign(
 def main(
     names: Annotated[list[str] | None, typer.Argument(help="Default: every incident.")] = None,
     seeds: Annotated[int, typer.Option(help="Campaigns per incident.")] = 5,
+    first: Annotated[int, typer.Option(help="Seed of an incident's first campaign.")] = 1,
     cpu_minutes: Annotated[float, typer.Option(help="CPU-minutes per campaign.")] = 15,
     workers: Annotated[int, typer.Option(help="Workers, one CPU each.")] = 2,
     directory: Annotated[Path, typer.Option("--dir")] = Path("campaigns/seeds"),
@@ -209,7 +212,7 @@ def main(
     table = Table(*header)
     missed = 0
     for incident in (i for i in INCIDENTS if not names or i.name in names):
-        for seed in range(1, seeds + 1):
+        for seed in range(first, first + seeds):
             minutes = 2 * cpu_minutes  # by the clock: CPU time is what ends it
             base = load_config(HERE / incident.config, seed=seed, minutes=minutes, workers=workers)
             where = directory / f"{incident.name}-{seed}"

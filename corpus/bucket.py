@@ -58,12 +58,17 @@ def new_bucket(
     *,
     known_issue: str | None = None,
     outputs: Iterable[str] = (),
+    taken: Iterable[str] = (),
 ) -> Bucket:
     """The bucket of a minimized failure. `features` are its minimized program's; `outputs` those
-    wrong in the failure before it was minimized, besides those wrong in `failure` itself."""
+    wrong in the failure before it was minimized, besides those wrong in `failure` itself; `taken`
+    the ids that other causes have: a program may give wrong `dq` by one and wrong `dv` by another.
+    """
     trigger = frozenset(features) if signature.needs_trigger else frozenset()
+    wrong = wrong_outputs(failure) | frozenset(outputs)
+    name = _digest(signature.strong, *sorted(trigger))
     return Bucket(
-        id=_digest(signature.strong, *sorted(trigger)),
+        id=_digest(name, *sorted(wrong)) if name in taken else name,
         slug=_slug(failure.kind.value, signature.title),
         strong=signature.strong,
         title=signature.title,
@@ -72,7 +77,7 @@ def new_bucket(
         trigger=frozenset(features),
         sorts=coarse(features),
         needs_trigger=signature.needs_trigger,
-        outputs=wrong_outputs(failure) | frozenset(outputs),
+        outputs=wrong,
         aliases=signature.aliases,
         known_issue=known_issue,
     )
@@ -116,7 +121,7 @@ def merge_kin(
     for bucket in sorted(buckets, key=lambda bucket: bucket.id):
         if (
             bucket.strong == signature.strong
-            and _outputs_agree(bucket, failure)
+            and outputs_agree(bucket, failure)
             and bucket.sorts == coarse(features)
         ):
             return bucket
@@ -127,8 +132,10 @@ def joined(bucket: Bucket, failure: Failure, features: frozenset[str] | None = N
     """`bucket` with what `failure`, one of its own, adds to what is known of it. `features` are
     given when the failure has been minimized: what its program lacks is not part of the trigger."""
     outputs = bucket.outputs | wrong_outputs(failure)
-    trigger = bucket.trigger if features is None else bucket.trigger & features
-    return replace(bucket, outputs=outputs, trigger=trigger)
+    if features is None:
+        return replace(bucket, outputs=outputs)
+    sorts = bucket.sorts & coarse(features)
+    return replace(bucket, outputs=outputs, trigger=bucket.trigger & features, sorts=sorts)
 
 
 def kin(bucket: Bucket, buckets: Iterable[Bucket]) -> list[Bucket]:
@@ -193,13 +200,15 @@ def _explains(bucket: Bucket, failure: Failure, features: frozenset[str]) -> boo
     asked = {f"training.{name}" for name in NUMBERS}
     layer = {f"compile.{name}" for name in ("eager", "aot_eager", "inductor")}
     return (
-        _outputs_agree(bucket, failure)
+        outputs_agree(bucket, failure)
         and bucket.trigger - asked - layer <= features
         and bucket.sorts <= coarse(features)
     )
 
 
-def _outputs_agree(bucket: Bucket, failure: Failure) -> bool:
+def outputs_agree(bucket: Bucket, failure: Failure) -> bool:
+    """Whether `failure` may be of `bucket` by the outputs that are wrong: gradients have causes of
+    their own."""
     wrong = wrong_outputs(failure)
     return not wrong or not bucket.outputs or bool(wrong & bucket.outputs) or not _gradients(wrong)
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from corpus.frames import is_stack, telling_frames
 from corpus.mask import first_diagnosis, mask_diagnosis, mask_volatile
-from generators.outcome import Diff, Failure, FailureKind, Layer, Phase, Raised
+from generators.outcome import DEEPER, Diff, Failure, FailureKind, Layer, Phase, Raised
 from generators.program import Program
 
 TITLE_LENGTH = 140
@@ -60,6 +60,15 @@ def signature(failure: Failure, program: Program) -> Signature:
     if failure.raised is not None:
         return _of_exception(failure, failure.raised, program)
     return _of_difference(failure, program)
+
+
+def key_without_stack(failure: Failure, program: Program) -> str | None:
+    """The strong key of a crash that corrupted memory explains, had it no stack; None for other
+    failures. Where memory is corrupt, what prints the stack may crash too: the same crash has one
+    in one run and none in the next."""
+    if failure.raised is None or not is_of_memory(failure):
+        return None
+    return signature(replace(failure, raised=replace(failure.raised, frames=())), program).strong
 
 
 def phase_class(failure: Failure) -> str:
@@ -208,7 +217,10 @@ def is_of_memory(failure: Failure) -> bool:
 
 
 def _of_hang(failure: Failure, program: Program) -> Signature:
-    frames = telling_frames(failure.raised.frames, outermost=True) if failure.raised else ()
+    stack = failure.raised.frames if failure.raised else ()
+    # Which frames are the outermost of those told depends on the moment where not all are.
+    whole = not any(frame.file == DEEPER for frame in stack)
+    frames = telling_frames(stack, outermost=True) if whole else ()
     phase, kernel = phase_class(failure), program.kernel.kind
     return Signature(
         strong=_key(failure.kind, phase, *(frames or (kernel,))),

@@ -8,6 +8,7 @@ twice changes nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -212,6 +213,44 @@ class Store:
             query = update(FAILURES).where(FAILURES.c.program_id == program).values(values)
             if connection.execute(query).rowcount == 0:
                 raise StoreError(f"{self.path}: no failure of program {program} is recorded")
+
+    def reassess(self, program: str, outcome: Outcome) -> FailureRow:
+        """The failure of the program with that id is `outcome`'s, and as if just found."""
+        if outcome.failure is None:
+            raise ValueError("expected the outcome of a failure")
+        with self._writing() as connection:
+            this = FAILURES.c.program_id == program
+            given = from_data(
+                connection.execute(select(FAILURES.c.program).where(this)).scalar_one()
+            )
+            values = {
+                "outcome": outcome_to_data(outcome),
+                "strong": signature(outcome.failure, given).strong,
+                "state": State.NEW.value,
+            }
+            connection.execute(update(FAILURES).where(this).values(values))
+            return _failures(connection, this)[0]
+
+    def rekey(self) -> None:
+        """Compute the strong keys of pending failures and of buckets afresh: the rules for keys may
+        be others than when they were recorded."""
+        with self._writing() as connection:
+            rows = _failures(connection, FAILURES.c.state.not_in(sorted(ENDS)))
+            for row in rows:
+                assert row.outcome.failure is not None
+                strong = signature(row.outcome.failure, row.program).strong
+                if strong != row.strong:
+                    this = FAILURES.c.number == row.number
+                    connection.execute(update(FAILURES).where(this).values(strong=strong))
+            for (data,) in connection.execute(select(BUCKETS.c.data)).all():
+                bucket = bucket_from_data(data)
+                keys = [
+                    signature(row.best_outcome.failure, row.best).strong
+                    for row in _failures(connection, FAILURES.c.bucket == bucket.id)
+                    if row.best and row.best_outcome and row.best_outcome.failure
+                ]
+                if keys and bucket.strong not in keys:
+                    _save_bucket(connection, replace(bucket, strong=keys[0]))
 
     # Buckets
 

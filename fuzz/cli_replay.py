@@ -96,14 +96,14 @@ def replay(
             check_target(target, case.program, str(folder), bool(files or case.preload))
     on = [target or case.environment.get("target", "cpu") for case in cases]
     places = _Places(folders, on, python, files, allowed, workers, not as_json)
-    results, now = _results(cases, places)
-    _record(folders, cases, on, results, now, tell=not as_json)
+    results, there = _results(cases, places)
+    _record(folders, cases, on, results, there, tell=not as_json)
     told = Counter(result.verdict.value for result in results)
     if as_json:
-        pairs = zip(folders, cases, results, strict=True)
-        emit({"cases": [_json(*pair, now) for pair in pairs], "counts": dict(sorted(told.items()))})
+        rows = zip(folders, cases, results, there, strict=True)
+        emit({"cases": [_json(*row) for row in rows], "counts": dict(sorted(told.items()))})
     else:
-        _print_changes(cases, results, now)
+        _print_changes(cases, results, there)
         counts = [f"{count} {name.replace('_', ' ')}" for name, count in sorted(told.items())]
         typer.echo(f"{len(cases)} cases: {', '.join(counts)}")
     raise typer.Exit(EXIT_CHANGED if set(told) - {"as_recorded", "not_run"} else 0)
@@ -140,8 +140,8 @@ class _Places:
         return found | unknown
 
 
-def _results(cases: Sequence[Case], at: _Places) -> tuple[list[Replayed], dict[str, str]]:
-    """A result for each case, and the environment they ran in. Cases with the same target that need
+def _results(cases: Sequence[Case], at: _Places) -> tuple[list[Replayed], list[dict[str, str]]]:
+    """A result for each case, and the environment it ran in. Cases with the same target that need
     the same preload files share their sandboxes."""
     from actors.scratch import Scratch
     from actors.target import TARGETS
@@ -151,7 +151,7 @@ def _results(cases: Sequence[Case], at: _Places) -> tuple[list[Replayed], dict[s
 
     missing = at.missing()
     results: dict[int, Replayed] = {}
-    environment: dict[str, str] = {}
+    there: list[dict[str, str]] = [{} for _ in cases]
     with Scratch.create() as scratch:  # gone with everything in it, however this ends
         groups: dict[tuple[str, tuple[Path, ...]], list[int]] = {}
         for place, case in enumerate(cases):
@@ -174,12 +174,14 @@ def _results(cases: Sequence[Case], at: _Places) -> tuple[list[Replayed], dict[s
                 continue
             count = min(at.workers or len(os.sched_getaffinity(0)), len(places))
             with pool_in(scratch.root, at.python, needed, count, target) as many:
-                environment = many.environment()
+                here = many.environment()
+                for place in places:
+                    there[place] = here
                 hurried = frozenset() if TARGETS[target].is_device else _hangs(chosen)
                 evaluate = partial(outcomes, many, task=partial(_task, hurried))
                 replayed = run(recorded, evaluate, settled)
                 results |= dict(zip(places, replayed, strict=True))
-    return [results[place] for place in range(len(cases))], environment
+    return [results[place] for place in range(len(cases))], there
 
 
 def _record(
@@ -187,7 +189,7 @@ def _record(
     cases: Sequence[Case],
     on: Sequence[str],
     results: Sequence[Replayed],
-    now: dict[str, str],
+    there: Sequence[dict[str, str]],
     *,
     tell: bool,
 ) -> None:
@@ -195,7 +197,7 @@ def _record(
     from actors.target import TARGETS
     from corpus.confirmation import Confirmation, add_confirmation
 
-    for folder, case, name, result in zip(folders, cases, on, results, strict=True):
+    for folder, case, name, result, now in zip(folders, cases, on, results, there, strict=True):
         recorded = TARGETS.get(case.environment.get("target", "cpu"))
         if recorded is None or not recorded.is_virtual or not TARGETS[name].is_device:
             continue
@@ -231,7 +233,8 @@ def _says(
     alike = now.get("architecture", "").startswith(stands_for) and (
         _release(now) == _release(recorded)
     )
-    return "refuted" if alike and result.verdict.value == "fixed" else None
+    passed = all(one.status == "passed" for one in result.seen)
+    return "refuted" if alike and passed and result.verdict.value == "fixed" else None
 
 
 def _release(environment: Mapping[str, str]) -> str:
@@ -289,12 +292,14 @@ def _preload_of(
     return (*files, *stored)
 
 
-def _print_changes(cases: Sequence[Case], results: Sequence[Replayed], now: dict[str, str]) -> None:
+def _print_changes(
+    cases: Sequence[Case], results: Sequence[Replayed], there: Sequence[dict[str, str]]
+) -> None:
     """What differs between where the changed cases were recorded and where they ran."""
     from fuzz.report import facts
 
     told: list[dict[str, tuple[str, str]]] = []
-    for case, result in zip(cases, results, strict=True):
+    for case, result, now in zip(cases, results, there, strict=True):
         differs = differences(dict(case.environment), now)
         if result.verdict in ("as_recorded", "not_run") or not differs or differs in told:
             continue

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from actors.job import Deadlines
+from actors.verdict import is_defect
+from corpus.signature import signature
 from fuzz.evaluate import reproduces
 from fuzz.minimize import Judge
 from fuzz.schedule import outcomes_of
@@ -39,6 +41,9 @@ class Confirm:
     A hang (`hangs`) is run one at a time with longer deadlines after a missed one, until it hangs
     even so; the other runs, which would each take four deadlines, then have the usual ones. A run
     that only needed the longer ones ends it with fewer `runs`: the program is slow.
+
+    A run that was lost with its worker is made again, as often as there are `runs`; if it is still
+    lost, there are fewer.
     """
 
     name = "confirming"
@@ -48,6 +53,8 @@ class Confirm:
         self.outcome: Outcome | None = None
         self.failed = 0
         self.runs = runs
+        self._losses_left = runs
+        self._otherwise: list[Outcome] = []
         self._program = program
         self._judge = judge
         self._hangs = hangs
@@ -57,6 +64,18 @@ class Confirm:
     def finished(self) -> bool:
         return self._told == self.runs
 
+    @property
+    def mostly(self) -> Outcome | None:
+        """Where the program is flaky by `judge`, and is not by some other failure: that."""
+        found: dict[str, list[Outcome]] = {}
+        for outcome in self._otherwise:
+            if outcome.failure is not None and not is_defect(outcome):
+                key = signature(outcome.failure, self._program).strong
+                found.setdefault(key, []).append(outcome)
+        most = max(found.values(), key=len, default=[])
+        steady = bool(most) and not is_flaky(len(most), self.runs)
+        return most[0] if steady and is_flaky(self.failed, self.runs) else None
+
     def ask(self) -> Task | None:
         patient = self._hangs and not self.failed
         if self._asked == self.runs or (patient and self._asked > self._told):
@@ -65,6 +84,13 @@ class Confirm:
         return RunTask((self._program,), confirm_hang=patient or self._asked == 1)
 
     def tell(self, task: Task, answer: Answer) -> None:
+        if isinstance(answer, WorkerDied | TaskFailed):
+            self._asked -= 1
+            if self._losses_left:
+                self._losses_left -= 1
+            else:
+                self.runs -= 1
+            return
         self._told += 1
         program = self._program
         for outcome in outcomes_of(task, answer):
@@ -74,6 +100,7 @@ class Confirm:
                 continue
             if outcome.status == "failed":
                 self.others.append((program, outcome))
+                self._otherwise.append(outcome)
             if self._hangs and DEADLINE in outcome.skipped:
                 self.runs = self._told
 

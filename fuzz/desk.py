@@ -15,7 +15,7 @@ from pathlib import Path
 
 from actors.target import TARGETS
 from actors.verdict import is_defect
-from corpus.bucket import Bucket, assign, joined, merge_kin, new_bucket, wrong_outputs
+from corpus.bucket import Bucket, assign, joined
 from corpus.case import with_corpus
 from corpus.known_issues import load_known_issues, match
 from corpus.signature import signature
@@ -23,8 +23,9 @@ from corpus.store import FailureRow, State, Store
 from fuzz.config import CampaignConfig
 from fuzz.confirm import Confirm, Validate, is_flaky
 from fuzz.evaluate import depends_on_memory
+from fuzz.filing import bucket_for, flaky_key
 from fuzz.investigate import Investigation, Stages
-from fuzz.keep import keep, script
+from fuzz.keep import keep, keep_bucket, script
 from fuzz.minimize import Minimize, Minimizer
 from fuzz.schedule import Stage
 from fuzz.tasks import Answer, RunTask, Task
@@ -64,6 +65,7 @@ class Desk:
         scratch: Path,
         clock: Callable[[], float],
     ) -> None:
+        store.rekey()
         self.buckets: list[Bucket] = with_corpus(store.buckets(), config.corpus)
         self.active: list[Investigation] = []
         self.defects: list[str] = []
@@ -76,7 +78,10 @@ class Desk:
         self._issues = load_known_issues(config.known_issues)
         self._queue: list[Investigation] = []
         self._waiting: dict[str, deque[FailureRow]] = defaultdict(deque)
-        self._flaky = Counter(row.strong for row in store.failures(state=State.FLAKY))
+        self._flaky = Counter(
+            flaky_key(row) for row in store.failures(state=State.FLAKY) if row.runs
+        )
+        self._reassessed: set[str] = set()
         self._others: Counter[tuple[str, str]] = Counter()
         self._rounding_off = False
         self._parked = 0
@@ -116,7 +121,7 @@ class Desk:
             if bucket is not None:
                 self._end(row, State.DUPLICATE, joined(bucket, failure))
                 return
-            if self._flaky[row.strong] >= MAX_FLAKY_PER_KEY:
+            if self._flaky[flaky_key(row)] >= MAX_FLAKY_PER_KEY:
                 self._end(row, State.FLAKY)
                 return
             if any(i.key == row.strong for i in [*self.active, *self._queue]):
@@ -126,15 +131,20 @@ class Desk:
 
     def ask(self) -> Work | None:
         """The most urgent task: of a finding already begun, or of one that has to be begun."""
-        for investigation in sorted([*self.active, *self._queue], key=lambda one: one.rank):
-            if investigation in self._queue:
-                if self._rounding_off:
-                    continue
-                self._open(investigation)
-            work = self._work_of(investigation)
-            if work is not None:
-                return work
-        return None
+        asked: set[str] = set()
+        while True:  # one that has nothing left to do may bring those back that waited for it
+            there = [one for one in (*self.active, *self._queue) if one.id not in asked]
+            if not there:
+                return None
+            for investigation in sorted(there, key=lambda one: one.rank):
+                asked.add(investigation.id)
+                if investigation in self._queue:
+                    if self._rounding_off:
+                        continue
+                    self._open(investigation)
+                work = self._work_of(investigation)
+                if work is not None:
+                    return work
 
     def _open(self, investigation: Investigation) -> None:
         """From the queue to the desk."""
@@ -148,6 +158,7 @@ class Desk:
         while investigation in self.active:
             stage = investigation.stage
             task = stage.ask()
+            self._note_progress(investigation)
             if isinstance(task, RunTask) and task.target is None:
                 task = replace(task, target=investigation.row.target)
             if task is not None:
@@ -161,13 +172,11 @@ class Desk:
         """What became of a task."""
         investigation, stage = work.investigation, work.stage
         stage.tell(work.task, answer)
-        self._take_others(investigation, stage)
+        self._take_others(work)
         if stage is not investigation.stage:
             return
+        self._note_progress(investigation)
         if isinstance(stage, Minimize):
-            if stage.progress:
-                stage.progress = False
-                self._save_progress(investigation, stage.search)
             investigation.spent += self._clock() - work.since
             if investigation.spent > self._config.minimize.seconds:
                 stage.search.stop()
@@ -214,18 +223,36 @@ class Desk:
 
     def _confirmed(self, investigation: Investigation, stage: Confirm) -> None:
         failed, runs = stage.failed, stage.runs
+        if not runs:  # every one was lost with its worker
+            self._park(investigation)
+            return
+        if stage.mostly is not None and investigation.id not in self._reassessed:
+            self._reassessed.add(investigation.id)
+            row = self._store.reassess(investigation.id, stage.mostly)
+            self._leave(investigation)
+            self.receive(row)
+            return
         if is_flaky(failed, runs):
             self._store.update_failure(investigation.id, State.FLAKY, runs=runs, failures=failed)
-            self._flaky[investigation.key] += 1
+            self._flaky[flaky_key(investigation.row)] += 1
             self._leave(investigation)
             return
         investigation.failed, investigation.runs = failed, runs
-        investigation.outcome = stage.outcome or investigation.outcome
+        again = stage.outcome
+        if again and again.failure and again.failure.kind is investigation.failure.kind:
+            investigation.outcome = again
         self._store.update_failure(investigation.id, State.CONFIRMED, runs=runs, failures=failed)
         if self._rounding_off:
             self._park(investigation)
         else:
             investigation.stage = self._stages.minimize(investigation, self.buckets)
+
+    def _note_progress(self, investigation: Investigation) -> None:
+        """Saves a new best of the search at hand."""
+        stage = investigation.stage
+        if isinstance(stage, Minimize) and stage.progress:
+            stage.progress = False
+            self._save_progress(investigation, stage.search)
 
     def _save_progress(self, investigation: Investigation, search: Minimizer) -> None:
         investigation.best, investigation.outcome = search.best, search.outcome
@@ -256,7 +283,9 @@ class Desk:
         """Finds or makes the bucket of a minimized failure."""
         program, failure = investigation.best, investigation.failure
         best = (program, investigation.outcome)
-        bucket, is_new = self._bucket_for(investigation)
+        environment = self._environment_of(investigation.row)
+        known = match(failure, program, environment, self._issues)
+        bucket, is_new = bucket_for(investigation, self.buckets, known)
         bucket = joined(bucket, failure, features(program))
         kept = program_id(program) in bucket.notes.get("repro", {})
         if kept or (not is_new and self._cases(bucket) >= self._config.max_cases_per_bucket):
@@ -267,28 +296,6 @@ class Desk:
         self.reliability.setdefault(bucket.id, f"{investigation.failed}/{investigation.runs}")
         investigation.bucket = bucket
         investigation.stage = self._after_minimizing(investigation)
-
-    def _bucket_for(self, investigation: Investigation) -> tuple[Bucket, bool]:
-        """The bucket of a minimized failure, and whether it is a new one."""
-        program, failure = investigation.best, investigation.failure
-        found, traits = signature(failure, program), features(program)
-        there = merge_kin(found, failure, traits, self.buckets)
-        if there is not None:
-            return there, False
-        known = match(failure, program, self._environment_of(investigation.row), self._issues)
-        original = investigation.row.outcome.failure
-        fresh = new_bucket(
-            found,
-            failure,
-            traits,
-            known_issue=known.id if known else None,
-            outputs=wrong_outputs(original) if original else (),
-        )
-        for old in self.buckets:
-            if old.strong == fresh.strong and assign(found, failure, old.trigger, [fresh]):
-                # The old one's program was not minimal: had this come first, it would be of this.
-                return old, False
-        return fresh, True
 
     def _after_minimizing(self, investigation: Investigation) -> Stage:
         """Validation, or where a case is on disk already, the variants."""
@@ -335,19 +342,23 @@ class Desk:
         assert investigation.bucket is not None
         self._store.withdraw_bucket(investigation.bucket.id)
         self.buckets = [one for one in self.buckets if one.id != investigation.bucket.id]
-        self._flaky[investigation.key] += 1
+        self._flaky[flaky_key(investigation.row)] += 1
         self._leave(investigation)
 
     # Bookkeeping
 
-    def _take_others(self, investigation: Investigation, stage: Stage) -> None:
+    def _take_others(self, work: Work) -> None:
         """Failures of another kind met on the way become findings, if nothing explains them yet."""
-        others = list(stage.others)
-        stage.others.clear()
+        investigation = work.investigation
+        others = list(work.stage.others)
+        work.stage.others.clear()
+        hasty = isinstance(work.task, RunTask) and not work.task.confirm_hang
         for program, outcome in others:
             failure = outcome.failure
             if failure is None or is_defect(outcome):
                 continue
+            if hasty and failure.kind is FailureKind.HANG:
+                continue  # slow, for all that is known
             found = signature(failure, program)
             met = (investigation.id, found.strong)
             if self._others[met] >= MAX_OTHERS_PER_KEY:
@@ -367,7 +378,8 @@ class Desk:
         best: tuple[Program, Outcome] | None = None,
     ) -> None:
         self._store.update_failure(row.program_id, state, bucket=bucket, best=best)
-        if bucket is not None:
+        if bucket is not None and bucket not in self.buckets:
+            keep_bucket(self._directory, bucket)
             self.buckets = [bucket if one.id == bucket.id else one for one in self.buckets]
             if all(one.id != bucket.id for one in self.buckets):
                 self.buckets.append(bucket)

@@ -11,12 +11,13 @@ from actors.job import Deadlines, ranks_of
 from actors.target import TARGETS
 from corpus.bucket import Bucket, assign
 from corpus.known_issues import KnownIssue
-from corpus.signature import is_of_memory, signature
+from corpus.signature import key_without_stack, signature
 from corpus.store import FailureRow
 from fuzz.config import CampaignConfig
 from fuzz.confirm import Confirm, Validate, attempts_for, candidate_s, hasty, repro_timeout
 from fuzz.evaluate import depends_on_memory
 from fuzz.minimize import Judge, Minimize, Minimizer, fails_alike
+from fuzz.replay import matches, seen
 from fuzz.schedule import Stage
 from fuzz.tasks import ReproTask
 from fuzz.variants import Variants, variants
@@ -76,28 +77,11 @@ class Investigation:
 
 
 def fails_again(row: FailureRow) -> Judge:
-    """Says whether a run of `row`'s program failed as it did. Where memory is corrupt, what prints
-    the stack may crash too: the same crash has one in one run and none in the next."""
-    alike, bare = fails_alike(row.strong), _without_stack(row.outcome.failure, row.program)
-
-    def judge(program: Program, outcome: Outcome) -> bool:
-        if alike(program, outcome):
-            return True
-        failure = outcome.failure
-        if failure is None or bare is None:
-            return False
-        key = signature(failure, program).strong
-        return bare in (key, row.strong) and bare == _without_stack(failure, program)
-
-    return judge
-
-
-def _without_stack(failure: Failure | None, program: Program) -> str | None:
-    """The strong key of a crash that corrupted memory explains, had it no stack."""
-    if failure is None or failure.raised is None or not is_of_memory(failure):
-        return None
-    raised = replace(failure.raised, frames=())
-    return signature(replace(failure, raised=raised), program).strong
+    """Says whether a run of `row`'s program failed as it did, in the way of `Seen`."""
+    expected = seen(row.outcome, row.program)
+    return lambda program, outcome: (
+        outcome.failure is not None and matches(seen(outcome, program), expected)
+    )
 
 
 def fails_wherever(row: FailureRow, kind: FailureKind | None = None) -> Judge:
@@ -109,9 +93,13 @@ def fails_wherever(row: FailureRow, kind: FailureKind | None = None) -> Judge:
     """
     alike = fails_alike(row.strong, row.program.kernel, kind)
     failure = row.outcome.failure
-    if failure is not None and _without_stack(failure, row.program) == row.strong:
+    if failure is not None and key_without_stack(failure, row.program) == row.strong:
         return lambda program, outcome: (
-            _without_stack(outcome.failure, program) == row.strong or alike(program, outcome)
+            (
+                outcome.failure is not None
+                and key_without_stack(outcome.failure, program) == row.strong
+            )
+            or alike(program, outcome)
         )
     if failure is None or not failure.diffs:
         return alike

@@ -36,6 +36,12 @@ def portable(evidence: Mapping[str, str]) -> dict[str, str]:
     return {name: _FOLDERS.sub("", text) for name, text in evidence.items()}
 
 
+def keep_bucket(directory: Path, bucket: Bucket) -> None:
+    """Write what is known of the bucket now, where it has been kept before. Raises OSError."""
+    if (directory / CORPUS / bucket.folder).is_dir():
+        write_bucket(directory / CORPUS, bucket)
+
+
 def keep(
     directory: Path,
     bucket: Bucket,

@@ -263,7 +263,10 @@ class Minimize:
         return self.search.finished
 
     def ask(self) -> Task | None:
+        best = self.search.best
         program = self.search.ask()
+        if self.search.best is not best:  # by a candidate whose answer had come before
+            self.progress = True
         if program is None:
             return None
         # A hang is called one at once here: confirming each would take three deadlines more.

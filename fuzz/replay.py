@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from corpus.signature import signature
+from corpus.signature import key_without_stack, signature
 from generators.outcome import Failure, FailureKind, Outcome
 from generators.program import Program
 
@@ -37,12 +37,14 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What one run did: its status, and for a failure its kind, strong key and title."""
+    """What one run did: its status, and for a failure its kind, strong key and title; `bare` is
+    the key that it has without its stack, for what may lose that (see `key_without_stack`)."""
 
     status: str
     kind: str | None = None
     key: str | None = None
     title: str | None = None
+    bare: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,8 +78,8 @@ def seen_failure(failure: Failure, program: Program) -> Seen:
     named = signature(failure, program)
     wrong = failure.kind is FailureKind.NONFINITE
     value = replace(failure, kind=FailureKind.WRONG_RESULT) if wrong else failure
-    key = signature(value, program).strong
-    return Seen(status="failed", kind=failure.kind.value, key=key, title=named.title)
+    key, bare = signature(value, program).strong, key_without_stack(failure, program)
+    return Seen(status="failed", kind=failure.kind.value, key=key, title=named.title, bare=bare)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,8 +153,9 @@ def judge(expected: Seen, observed: Sequence[Seen], reliable: bool) -> Verdict:
 
 
 def matches(one: Seen, expected: Seen) -> bool:
-    """Same strong key?"""
-    return one.key == expected.key
+    """Same strong key, or the same but for a stack that one of them has not?"""
+    bare = expected.bare if expected.bare == one.bare else None
+    return one.key == expected.key or (bare is not None and bare in (one.key, expected.key))
 
 
 def most_common_failure(observed: Sequence[Seen]) -> Seen | None:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from actors.verdict import is_defect
 from fuzz.minimize import Judge
 from fuzz.schedule import outcomes_of
-from fuzz.tasks import Answer, RunTask, Task
+from fuzz.tasks import Answer, RunTask, Task, TaskFailed, WorkerDied
 from generators.codec import program_id
 from generators.kernels.specs import (
     BlockMaskSpec,
@@ -124,6 +124,9 @@ class Variants:
         assert isinstance(task, RunTask) and task.target is not None
         program = task.programs[0]
         name = self._names[program_id(program), task.target]
+        if isinstance(answer, WorkerDied | TaskFailed):
+            self.matrix.setdefault(name, "not judged")
+            return
         for outcome in outcomes_of(task, answer):
             now, before = self._word(program, outcome), self.matrix.get(name)
             self.matrix[name] = now if before in (None, now) else "flaky"

@@ -128,6 +128,9 @@ class CompiledKernel:
     cubin_bytes: int
 
 
+DEEPER = "..."
+"""The file and function of a frame that stands for outer ones which are not told."""
+
 DEADLINE = "deadline"
 """What the outcome has `skipped` of a program that missed a deadline and then, given more time, did
 not: its cost is that of both runs."""

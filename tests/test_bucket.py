@@ -144,6 +144,24 @@ def test_gradients_are_one_cause_when_any_is_wrong_in_both() -> None:
     assert joined(found, wrong("dv", "dq")).outputs == {"dq", "dk", "dv"}
 
 
+def test_one_program_may_have_two_causes_and_two_buckets() -> None:
+    program = Program(training=Training(), mask=Causal())
+    one = bucket_of(wrong("dq"), program)
+    assert assign(*named(wrong("dv"), program), [one]) is None
+    other = new_bucket(*named(wrong("dv"), program), taken=[one.id])
+    assert other.id != one.id
+    assert new_bucket(*named(wrong("dv"), program), taken=[other.id]).id == one.id
+
+
+def test_a_bucket_that_was_found_to_need_less_explains_what_has_no_more() -> None:
+    needs_both = bucket_of(wrong("out"), Program(mask=Causal(), k=TRANSPOSED))
+    simpler = Program(mask=Causal())
+    needs_one = joined(needs_both, wrong("out"), features(simpler))
+    assert assign(*named(wrong("out"), simpler), [needs_one]) is needs_one
+    other_mask = Program(mask=SlidingWindow(window=3))
+    assert merge_kin(*named(wrong("out"), other_mask), [needs_one]) is needs_one
+
+
 def test_a_bucket_learns_that_another_example_does_as_well() -> None:
     bucket = bucket_of(wrong("out"), Program(mask=Causal(), k=TRANSPOSED))
     other = Program(mask=SlidingWindow(window=3), k=TRANSPOSED)

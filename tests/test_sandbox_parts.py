@@ -19,7 +19,7 @@ from actors.job import Deadlines, Job
 from actors.messages import LONGEST, Messages
 from actors.scratch import Scratch, ScratchError
 from actors.warm import DONE, VIRTUAL, drop_unfinished
-from generators.outcome import Cost, FailureKind, Frame, Phase
+from generators.outcome import DEEPER, Cost, FailureKind, Frame, Phase
 from generators.program import Compile, Program
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -129,6 +129,12 @@ def test_frames_of_the_thread_that_crashed_outermost_first_without_ours() -> Non
         Frame(file="torch/_ops.py", function="__call__", line=12),
     )
     assert stacks.python_frames("", Path("/s/r1/program.py")) == ()
+
+
+def test_a_stack_too_deep_for_its_dump_is_known_as_one() -> None:
+    deep = FAULTS.replace('  File "/s/r1/program.py", line 3 in attention\n', "  ...\n")
+    frames = stacks.python_frames(deep, Path("/s/r1/program.py"))
+    assert [frame.file for frame in frames] == [DEEPER, "ctypes/__init__.py", "torch/_ops.py"]
 
 
 NATIVE = """SIGSEGV(11), PID: 8018, Thread 8018:

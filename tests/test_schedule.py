@@ -9,7 +9,7 @@ import pytest
 from actors.job import Deadlines
 from fuzz.confirm import Confirm, attempts_for, candidate_s, hasty, is_flaky
 from fuzz.schedule import FairShare, Timetable
-from fuzz.tasks import RunTask
+from fuzz.tasks import Answer, RunTask, TaskFailed, WorkerDied
 from generators.outcome import DEADLINE, Cost, Failure, FailureKind, Outcome, Phase
 from generators.program import Program
 
@@ -106,6 +106,25 @@ def confirmed(hangs: bool, *outcomes: Outcome) -> tuple[int, int, list[bool]]:
 def test_a_hang_is_given_longer_deadlines_until_it_hangs_even_so() -> None:
     assert confirmed(True, ENDED, HANG, HANG) == (2, 3, [True, True, False])
     assert confirmed(True, ENDED, ENDED, ENDED) == (0, 3, [True, True, True])
+
+
+def test_a_run_that_is_lost_is_made_again_as_often_as_there_are_runs() -> None:
+    stage = Confirm(Program(), lambda _, outcome: outcome is HANG, 2, hangs=False)
+    answers: list[Answer] = [WorkerDied(3), [HANG], TaskFailed("ours"), WorkerDied(4), [HANG]]
+    told = 0
+    while (task := stage.ask()) is not None:
+        stage.tell(task, answers[told])
+        told += 1
+    assert stage.finished and (stage.failed, stage.runs, told) == (1, 1, 4)
+
+
+def test_what_mostly_fails_otherwise_is_told() -> None:
+    for judged, mostly in ((ENDED, HANG), (HANG, None)):
+        stage = Confirm(Program(), lambda _, outcome, it=judged: outcome is it, 1, hangs=False)
+        task = stage.ask()
+        assert task is not None
+        stage.tell(task, [HANG])
+        assert stage.mostly is mostly
 
 
 def test_what_ends_with_longer_deadlines_is_slow_and_no_hang() -> None:

@@ -90,7 +90,7 @@ def test_a_defect_of_ours_is_no_failure_of_the_variant() -> None:
     task = stage.ask()
     assert task is not None
     stage.tell(task, TaskFailed("Traceback"))
-    assert stage.matrix == {"a": "rejects"}
+    assert stage.matrix == {"a": "not judged"}
     assert stage.finished
 
 

@@ -34,6 +34,13 @@ def attempts_for(failed: int, runs: int, miss: float = 0.05, most: int = 8) -> i
     return count
 
 
+def is_hasty(task: Task, outcome: Outcome) -> bool:
+    """Whether `task` made `outcome` a hang at the first missed deadline: for all that is known the
+    program is slow."""
+    hasty = isinstance(task, RunTask) and not task.confirm_hang
+    return hasty and outcome.failure is not None and outcome.failure.kind is FailureKind.HANG
+
+
 class Confirm:
     """Runs `program` afresh `runs` times, each a task of its own. `failed` counts the runs that
     `judge` takes for the same failure, `outcome` is the first of them.
@@ -98,7 +105,7 @@ class Confirm:
                 self.failed += 1
                 self.outcome = self.outcome or outcome
                 continue
-            if outcome.status == "failed":
+            if outcome.status == "failed" and not is_hasty(task, outcome):
                 self.others.append((program, outcome))
                 self._otherwise.append(outcome)
             if self._hangs and DEADLINE in outcome.skipped:

@@ -21,7 +21,7 @@ from corpus.known_issues import load_known_issues, match
 from corpus.signature import signature
 from corpus.store import FailureRow, State, Store
 from fuzz.config import CampaignConfig
-from fuzz.confirm import Confirm, Validate, is_flaky
+from fuzz.confirm import Confirm, Validate, is_flaky, is_hasty
 from fuzz.evaluate import depends_on_memory
 from fuzz.filing import bucket_for, flaky_key
 from fuzz.investigate import Investigation, Stages
@@ -352,13 +352,10 @@ class Desk:
         investigation = work.investigation
         others = list(work.stage.others)
         work.stage.others.clear()
-        hasty = isinstance(work.task, RunTask) and not work.task.confirm_hang
         for program, outcome in others:
             failure = outcome.failure
-            if failure is None or is_defect(outcome):
+            if failure is None or is_defect(outcome) or is_hasty(work.task, outcome):
                 continue
-            if hasty and failure.kind is FailureKind.HANG:
-                continue  # slow, for all that is known
             found = signature(failure, program)
             met = (investigation.id, found.strong)
             if self._others[met] >= MAX_OTHERS_PER_KEY:

@@ -15,8 +15,9 @@ from corpus.store import State, Store
 from fuzz.campaign import Campaign, CampaignError, CampaignResult, claim
 from fuzz.config import CampaignConfig
 from fuzz.live import Snapshot
-from fuzz.tasks import Answer, RunTask, ShardTask, Task
-from tests.fake_pool import FakePool, Slow
+from fuzz.tasks import Answer, RunTask, ShardTask, Task, WorkerDied
+from generators.outcome import FailureKind
+from tests.fake_pool import PASSED, FakePool, Slow, hung, raised
 
 SHARDS = 4
 PER_SHARD = 6
@@ -94,6 +95,8 @@ def test_the_same_programs_run_whatever_the_number_of_workers(
     tmp_path: Path, whole: dict[str, Any], size: int
 ) -> None:
     run(tmp_path, pool=FakePool(size))
+    with Store(tmp_path) as store:
+        assert not store.pending()
     assert found(tmp_path)["executed"] == whole["executed"]
     assert {b.kind for b in found(tmp_path)["buckets"].values()} == {
         b.kind for b in whole["buckets"].values()
@@ -109,6 +112,63 @@ def test_what_ends_in_clean_processes_is_no_hang(tmp_path: Path) -> None:
     pool.status = None
     run(tmp_path / "hung", pool=pool)
     assert {bucket.kind for bucket in found(tmp_path / "hung")["buckets"].values()} == {"hang"}
+
+
+class Shifting(FakePool):
+    """What a mask breaks is said in other words in every run but the first."""
+
+    def answer(self, task: Task) -> Answer:
+        told = super().answer(task)
+        if not isinstance(task, RunTask) or not isinstance(told, list):
+            return told
+        masked = [p.mask is not None and p.shape.q_len > 0 for p in task.programs]
+        pairs = zip(masked, told, strict=True)
+        return [raised("masks fail at last") if one else outcome for one, outcome in pairs]  # type: ignore[misc]
+
+
+def test_a_program_is_a_finding_of_what_it_mostly_fails_with(
+    tmp_path: Path, whole: dict[str, Any]
+) -> None:
+    run(tmp_path, pool=Shifting())
+    titles = {bucket.title for bucket in found(tmp_path)["buckets"].values()}
+    assert len(titles) == len(whole["buckets"])
+    assert any("masks fail at last" in title for title in titles)
+    assert not any("masks are broken" in title for title in titles)
+
+
+class Losing(FakePool):
+    """Every third worker dies of what it runs."""
+
+    runs = 0
+
+    def answer(self, task: Task) -> Answer:
+        self.runs += isinstance(task, RunTask)
+        if isinstance(task, RunTask) and self.runs % 3 == 0:
+            return WorkerDied(3)
+        return super().answer(task)
+
+
+def test_a_finding_is_not_flaky_because_workers_die(tmp_path: Path, whole: dict[str, Any]) -> None:
+    run(tmp_path, pool=Losing())
+    kinds = sorted(bucket.kind for bucket in found(tmp_path)["buckets"].values())
+    assert kinds == sorted(bucket.kind for bucket in whole["buckets"].values())
+
+
+class Hasty(FakePool):
+    """What does not fail misses the deadlines that candidates have."""
+
+    def answer(self, task: Task) -> Answer:
+        told = super().answer(task)
+        if not isinstance(task, RunTask) or task.confirm_hang or not isinstance(told, list):
+            return told
+        return [hung() if outcome == PASSED else outcome for outcome in told]
+
+
+def test_what_is_slow_while_another_is_minimized_is_no_finding(tmp_path: Path) -> None:
+    run(tmp_path, pool=Hasty())
+    with Store(tmp_path) as store:
+        kinds = {row.outcome.failure.kind for row in store.failures() if row.outcome.failure}
+    assert FailureKind.COMPILE_ERROR in kinds and FailureKind.HANG not in kinds
 
 
 class Killed(BaseException):
@@ -230,8 +290,6 @@ def replace_config(**values: Any) -> CampaignConfig:
 
 
 def test_a_shard_that_no_worker_survives_is_recorded_and_left(tmp_path: Path) -> None:
-    from fuzz.tasks import WorkerDied
-
     class Dying(FakePool):
         def answer(self, task: Task) -> Answer:
             if isinstance(task, ShardTask) and task.shard.index == 1:

@@ -12,6 +12,7 @@ from corpus.rows import FailureRow, State
 from corpus.signature import signature
 from fuzz.investigate import fails_again, fails_wherever
 from fuzz.minimize import Minimize, Minimizer, at_layer, fails_alike
+from fuzz.replay import matches, seen
 from fuzz.tasks import RunTask
 from generators.codec import program_id
 from generators.kernels.specs import BlockMaskSpec, Flex, Handwritten, Sdpa
@@ -255,6 +256,24 @@ def test_as_a_stage_one_failing_run_of_several_is_enough() -> None:
     assert stage.search.best == task.programs[0]
 
 
+@pytest.mark.parametrize("name", PREDICATES)
+@pytest.mark.parametrize("width", [1, 2, 5])
+def test_as_a_stage_every_new_best_is_told(name: str, width: int) -> None:
+    fails, order = PREDICATES[name], random.Random(width)
+    for _ in range(10):
+        stage, saved, out = Minimize(search_of()), BUSY, list[RunTask]()
+        while True:
+            while len(out) < width and isinstance(task := stage.ask(), RunTask):
+                out.append(task)
+            if stage.progress:
+                saved, stage.progress = stage.search.best, False
+            if not out:
+                break
+            task = out.pop(order.randrange(len(out)))
+            stage.tell(task, [BOOM if fails(task.programs[0]) else PASSED])
+        assert stage.finished and saved == stage.search.best
+
+
 def test_as_a_stage_all_runs_must_fail_where_memory_may_decide() -> None:
     stage = Minimize(search_of(), attempts=3, always=True)
     task = stage.ask()
@@ -314,6 +333,10 @@ def test_a_crash_may_show_its_stack_in_one_run_and_not_in_another() -> None:
     assert fails_again(row(without))(Program(), with_stack)
     assert not fails_again(row(with_stack))(Program(), other)
     assert not fails_again(row(without))(Program(), crash(signal="SIGFPE"))
+    for one, another, same in (
+        (with_stack, without, True), (without, with_stack, True), (with_stack, other, False),
+    ):  # fmt: skip
+        assert matches(seen(one, Program()), seen(another, Program())) is same
     # A stack, once it is there, is kept: it says more than its lack.
     assert fails_wherever(row(without))(Program(), with_stack)
     assert not fails_wherever(row(with_stack))(Program(), without)

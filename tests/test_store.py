@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -144,6 +144,35 @@ def test_what_is_pending(store: Store, state: State) -> None:
 def test_updating_a_failure_that_is_not_there_is_an_error(store: Store) -> None:
     with pytest.raises(StoreError, match="no failure of program 000000000000"):
         store.update_failure("000000000000", State.FLAKY)
+
+
+def test_a_failure_may_turn_out_to_be_another(store: Store) -> None:
+    store.record_shard(Report(0, failures=[(program(1), wrong())]))
+    store.update_failure(program_id(program(1)), State.CONFIRMING)
+    row = store.reassess(program_id(program(1)), wrong("dq"))
+    failure = wrong("dq").failure
+    assert failure is not None
+    assert (row.state, row.outcome) == (State.NEW, wrong("dq"))
+    assert row.strong == signature(failure, program(1)).strong
+    assert store.pending() == [row]
+
+
+def test_keys_of_older_rules_are_computed_afresh(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failure = wrong().failure
+    assert failure is not None
+    now = signature(failure, program(1))
+    older = replace(now, strong="wrong_result-of-older-rules")
+    bucket = new_bucket(older, failure, frozenset({"mask"}))
+    with monkeypatch.context() as patched:
+        patched.setattr("corpus.store.signature", lambda *_: older)
+        store.record_shard(Report(0, failures=[(program(1), wrong()), (program(2), wrong())]))
+    best = (program(1), wrong())
+    store.update_failure(program_id(program(1)), State.DONE, bucket=bucket, best=best)
+    store.rekey()
+    assert [row.strong for row in store.pending()] == [now.strong]
+    assert store.buckets() == [replace(bucket, strong=now.strong)]
 
 
 def test_occurrences_count_what_was_not_reported_in_full(store: Store) -> None:

@@ -23,7 +23,7 @@ from fuzz.tasks import ReproTask
 from fuzz.variants import Variants, variants
 from generators.features import features
 from generators.kernels.specs import Handwritten, Sdpa
-from generators.outcome import Failure, FailureKind, Layer, Outcome
+from generators.outcome import SEVERITY, Failure, FailureKind, Layer, Outcome
 from generators.program import Program
 
 ALWAYS_RUNS = 3
@@ -66,14 +66,16 @@ class Investigation:
         return self.outcome.failure
 
     @property
-    def rank(self) -> tuple[bool, int, int]:
-        """Known issues after new ones, what costs less first, then in the order they were found.
+    def rank(self) -> tuple[bool, int, int, int]:
+        """Known issues after new ones, what costs less first, of what costs alike the worst, then
+        in the order they were found.
 
-        The cost is that of one candidate, all its attempts together, as a power of two of seconds:
+        The cost is that of one candidate, all its attempts together, as a power of four of seconds:
         a crash that shows in one run of five would else hold up ten findings that always show.
         """
         seconds = attempts_for(self.failed, self.runs) * self.candidate_s
-        return (self.known is not None, math.ceil(math.log2(max(seconds, 1.0))), self.row.number)
+        cost = math.ceil(math.log(max(seconds, 1.0), 4))
+        return (self.known is not None, cost, SEVERITY[self.failure.kind], self.row.number)
 
 
 def fails_again(row: FailureRow) -> Judge:

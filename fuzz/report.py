@@ -15,29 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from generators.outcome import FailureKind
-
-WORST_FIRST = (
-    FailureKind.CRASH,
-    FailureKind.ILLEGAL_ACCESS,
-    FailureKind.WRONG_RESULT,
-    FailureKind.NONFINITE,
-    FailureKind.MUTATION,
-    FailureKind.HANG,
-    FailureKind.NONDETERMINISM,
-    FailureKind.OUT_OF_MEMORY,
-    FailureKind.METADATA_MISMATCH,
-    FailureKind.TYPE_MIXING,
-    FailureKind.COMPILE_TIME,
-    FailureKind.COMPILE_ERROR,
-    FailureKind.NO_VALID_CHOICES,
-    FailureKind.RUNTIME_ERROR,
-    FailureKind.GRAPH_BREAK,
-    FailureKind.RECOMPILE_LIMIT,
-)
-"""What a user of torch cannot notice or survive comes before what tells him that it failed."""
-
-SEVERITY = {kind.value: place for place, kind in enumerate(WORST_FIRST)}
+from generators.outcome import SEVERITY
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ from test_campaign import run
 from actors.shard import Tally
 from fuzz.tasks import Answer, ReproTask, ShardTask, Task
 from generators.codec import program_id
+from generators.kernels.specs import Handwritten
 from generators.masks import Causal
 from generators.outcome import Cost
 from generators.program import Compile, Program, Shape
@@ -55,3 +56,32 @@ def test_what_shows_seldom_does_not_hold_up_what_always_shows(tmp_path: Path) ->
     assert pool.order[:5] == ["empty"] * 5
     last_masked = max(at for at, name in enumerate(pool.order) if name == "masked")
     assert last_masked < pool.order.index("retrying")
+
+
+class BothPool(FakePool):
+    """A shard with a compile error and then a wrong result; notes what is run after it."""
+
+    def __init__(self) -> None:
+        super().__init__(size=1)
+        self.order: list[str] = []
+
+    def answer(self, task: Task) -> Answer:
+        if isinstance(task, ShardTask):
+            tally = Tally(task.shard)
+            for program in (MASKED, WRONG):
+                tally.add(program, judged(program, fresh=False))
+            return tally.report(1.0, 0.0)
+        if not isinstance(task, ReproTask):
+            failure = judged(task.programs[0], fresh=True).failure
+            self.order += [failure.kind.value] if failure else []
+        return super().answer(task)
+
+
+WRONG = Program(kernel=Handwritten(), shape=Shape(kv_len=48, batch=3))
+
+
+def test_of_what_costs_alike_the_worst_comes_first(tmp_path: Path) -> None:
+    pool = BothPool()
+    run(tmp_path, pool=pool, max_shards=1)
+    last_wrong = max(at for at, name in enumerate(pool.order) if name == "wrong_result")
+    assert last_wrong < pool.order.index("compile_error")

@@ -32,6 +32,14 @@ def prctl(option: int, value: Any) -> None:
         raise OSError(number, f"prctl({option}): {os.strerror(number)}")
 
 
+def signal_name(number: int) -> str:
+    """ "SIGSEGV"; real-time signals have numbers only."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIG{number}"
+
+
 def allow_stacks() -> None:
     """Lets a profiler that is not our ancestor attach; without Yama there is nothing to allow."""
     try:

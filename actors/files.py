@@ -34,11 +34,12 @@ def _unlock(path: Path) -> None:
 
 def drop_headers_since(headers: Path, began: float) -> None:
     """Removes precompiled headers written since `began` (a time.time()): the killed child's g++
-    may have left one unfinished. One that was whole is only built again."""
+    may have left one unfinished. One that was whole, and that nobody vouches for, is only built
+    again."""
     for compiled in headers.rglob("*.gch"):
         try:
-            if compiled.stat().st_mtime >= began:
-                compiled.with_name(compiled.name + DONE).unlink(missing_ok=True)
+            vouched = compiled.with_name(compiled.name + DONE).exists()
+            if not vouched and compiled.stat().st_mtime >= began:
                 compiled.unlink()
         except FileNotFoundError:  # another sandbox was faster
             continue

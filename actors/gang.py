@@ -25,7 +25,8 @@ Place = tuple[tuple[str, int, str], ...]
 def of_ranks(directory: Path, spy: Callable[[int], str]) -> dict[str, str]:
     """Evidence about the ranks that `actors.child.gang` has left files of in `directory`; nothing
     where there are none. `spy(pid)` gives a process's stacks."""
-    pids = {_rank(file): int(file.read_text()) for file in directory.glob("rank-*.pid")}
+    texts = {_rank(file): file.read_text() for file in directory.glob("rank-*.pid")}
+    pids = {rank: int(text) for rank, text in texts.items() if text.isdigit()}
     if not pids:
         return {}
     for rank in sorted(pids.keys() - {0}):

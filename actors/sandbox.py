@@ -26,6 +26,7 @@ from generators.outcome import DEADLINE, Cost, FailureKind, Outcome, Phase
 PATIENCE = 3.0  # a suspected hang is tried again with this many times the deadlines
 LEAVING_S = 10.0  # a child that has told its outcome may take this long to end
 GLANCE_S = 5.0  # how often a silent child is looked at: it may be stuck in the middle of a crash
+SPACE_S = 120.0  # another program that fills the disk has its deadlines
 FREE_BYTES = 512 << 20  # a program needs room for its caches; less would look like its failure
 
 __all__ = ["Sandbox", "SandboxError"]
@@ -156,8 +157,7 @@ class Sandbox:
 
     def _write(self, attempt: _Attempt, source: str) -> None:
         try:
-            if shutil.disk_usage(self._folder).free < FREE_BYTES:
-                raise SandboxError(f"{self._folder.parent}: less than 512 MiB are free there")
+            self._await_space()
             attempt.directory.mkdir()
             attempt.source.write_text(source)
             message = attempt.job.to_message(str(attempt.source), self.preload)
@@ -165,6 +165,16 @@ class Sandbox:
             (attempt.directory / "job.json").write_text(json.dumps(message))
         except OSError as error:
             raise SandboxError(f"{self._folder}: cannot write there: {error.strerror}") from error
+
+    def _await_space(self) -> None:
+        """Waits until there is room: another worker's program may have filled the disk, and what it
+        wrote is removed when it ends. Raises SandboxError when there is none after a while."""
+        for folder in (self._folder, self._headers):
+            end = time.monotonic() + SPACE_S
+            while shutil.disk_usage(folder).free < FREE_BYTES:
+                if time.monotonic() >= end:
+                    raise SandboxError(f"{folder.parent}: less than 512 MiB are free there")
+                time.sleep(1)
 
     def _watch(self, attempt: _Attempt) -> bool:
         """Runs the child to its end; True when the zygote died with it."""
@@ -186,6 +196,9 @@ class Sandbox:
             self._take(attempt, messages)
             self._retire()
             return True
+        except BaseException:
+            self._retire()  # and with it whatever still runs
+            raise
         finally:
             attempt.enter(time.monotonic(), None)
             os.close(reading)
@@ -243,7 +256,10 @@ class Sandbox:
         """A missed deadline: stacks first, then the end of all that runs below the zygote."""
         if attempt.result is None:
             session = self._zygote().below()
-            evidence = stacks.of_hang(attempt.pid, session, attempt.directory)
+            try:
+                evidence = stacks.of_hang(attempt.pid, session, attempt.directory)
+            except Exception as error:  # whatever is in its way, the program is ended
+                evidence = {"stacks": f"not to be had: {error!r}"}
             attempt.hang = (allowed, evidence)
         self._end_now(attempt)
 
@@ -296,7 +312,10 @@ class Sandbox:
         if outcome.failure is None:
             return outcome
         evidence = verdict.printed(ending.directory) | outcome.failure.evidence
-        return replace(outcome, failure=replace(outcome.failure, evidence=evidence))
+        failure = replace(outcome.failure, evidence=evidence)
+        if failure.signal == "SIGKILL" and ending.oom_killed:  # of another rank
+            failure = replace(failure, kind=FailureKind.OUT_OF_MEMORY)
+        return replace(outcome, failure=failure)
 
     def _oom_killed(self) -> bool:
         """Whether the kernel has killed for memory since this was last asked."""

@@ -75,6 +75,8 @@ def py_spy(pid: int, within: float = 20.0) -> str:
         except subprocess.TimeoutExpired:
             text = f"py-spy gave no answer within {within:.0f} s"
             continue
+        except OSError as error:  # no process may be started, say
+            return f"py-spy: {error.strerror}"
         if said.returncode == 0:
             return said.stdout
         text = said.stderr
@@ -96,7 +98,7 @@ def kernel_view(pid: int) -> str:
 
 def _read(pid: int, name: str) -> str:
     try:
-        return Path(f"/proc/{pid}/{name}").read_text()
+        return Path(f"/proc/{pid}/{name}").read_text(errors="replace")
     except OSError:
         return ""
 

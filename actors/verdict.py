@@ -85,7 +85,7 @@ def fatal_signal(directory: Path) -> int | None:
 
 def of_signal(ending: Ending, number: int) -> Outcome:
     """A child that a signal ended."""
-    name = signal.Signals(number).name
+    name = confine.signal_name(number)
     texts = printed(ending.directory)
     faults = stacks.tail(ending.directory / confine.FAULTS)
     if faults:
@@ -163,8 +163,7 @@ def is_defect(outcome: Outcome) -> bool:
     failure = outcome.failure
     if failure is None:
         return False
-    ours = failure.kind is FailureKind.RUNTIME_ERROR and failure.phase is Phase.REFERENCE
-    return ours or failure.oracle == HARNESS
+    return failure.phase is Phase.REFERENCE or failure.oracle == HARNESS
 
 
 def _failed(

@@ -43,9 +43,9 @@ def _built(headers: Path) -> list[Path]:
 def warm_up(headers: Path) -> None:
     """Compiles small functions with the defaults, some forward and backward.
 
-    `headers` is the folder shared by all zygotes of this user; they take turns. Other temporary
-    files go to the current folder from now on. Raises what
-    torch.compile raises, for instance when there is no C++ compiler.
+    `headers` is the folder shared by all zygotes of this user; they take
+    turns until it has something. Other temporary files go to the current folder from now on. Raises
+    what torch.compile raises, for instance when there is no C++ compiler.
     """
     import torch
     import torch._inductor.codecache  # looks at TMPDIR, once, for where headers are to go
@@ -54,6 +54,9 @@ def warm_up(headers: Path) -> None:
     with open(headers / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         drop_unfinished(headers)
+        there = frozenset(_built(headers))
+        if there:  # probably all that is needed: others need not wait for this one
+            fcntl.flock(lock, fcntl.LOCK_SH)
         with (
             torch._inductor.config.patch(fx_graph_cache=False),
             torch._functorch.config.patch(enable_autograd_cache=False),
@@ -61,8 +64,12 @@ def warm_up(headers: Path) -> None:
             for compile_one in (_plain, _sdpa, _sdpa_to_aot, _flex):
                 compile_one()
                 torch._dynamo.reset()
-        for built in _built(headers):
-            built.with_name(built.name + DONE).touch()
+        new = [built for built in _built(headers) if built not in there]
+        if new:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # when nobody else is building it
+        for built in new:
+            if built.exists():
+                built.with_name(built.name + DONE).touch()
     _forget()
 
 

@@ -88,8 +88,17 @@ class Executor:
             TARGETS[shard.target].place,
         )
         for program in drawn:
-            tally.add(program, self._run(program, shard.target, self._config.deadlines, True))
+            tally.add(program, self._run_safely(program, shard.target))
         return tally.report(time.monotonic() - began, self.harness_cpu_s() - harness)
+
+    def _run_safely(self, program: Program, target: str) -> Outcome:
+        """As `_run`; what else of ours raises is a defect, and costs the shard nothing more."""
+        try:
+            return self._run(program, target, self._config.deadlines, True)
+        except (SandboxError, OSError):
+            raise
+        except Exception:
+            return verdict.of_unrendered(traceback.format_exc())
 
     def run_programs(
         self,

@@ -36,9 +36,9 @@ class LimitsConfig(_Section):
     """What one program's processes may take: MiB of memory, MiB of an accelerator's, MiB of one
     file, processes."""
 
-    memory_mb: Annotated[int, Field(ge=256, le=1 << 20)] = 4096
+    memory_mb: Annotated[int, Field(ge=1024, le=1 << 20)] = 4096
     device_memory_mb: Annotated[int, Field(ge=256, le=1 << 20)] = 8192
-    file_mb: Annotated[int, Field(ge=1, le=1 << 20)] = 512
+    file_mb: Annotated[int, Field(ge=256, le=1 << 20)] = 512
     processes: Annotated[int, Field(ge=1, le=1 << 20)] = 4096
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -13,6 +14,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
+
 from corpus.signature import is_of_memory
 from fuzz.tasks import ReproRun, ReproTask
 from generators.outcome import Failure, FailureKind
@@ -20,6 +23,9 @@ from generators.outcome import Failure, FailureKind
 KEPT = 4 << 20
 """Bytes kept of what a script writes to stderr. Inductor prints all arguments of what it could not
 lower behind the exception's name: tens of kB."""
+
+WRITTEN = 1 << 30
+"""Bytes that a script may write to one file."""
 
 LEFT_OUT = ("PYTHON", "RAY_", "TORCH", "NVIDIA_TF32_OVERRIDE")
 """What the variables begin with that a script must not see."""
@@ -64,32 +70,47 @@ def _run_once(task: ReproTask, script: Path, folder: Path) -> ReproRun:
     group: int | None = None
     end = time.monotonic() + task.timeout_s
     with (folder / "stderr").open("w+b") as stderr:
-        processes = []
-        for environment in _ranks(task.processes, _environment(folder) | dict(task.environment)):
-            processes.append(
-                subprocess.Popen(
-                    [task.python, "-I", *arguments],
-                    cwd=folder,
-                    env=environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=stderr,
-                    process_group=group or 0,
-                )
-            )
-            group = group or processes[0].pid
+        processes: list[subprocess.Popen[bytes]] = []
+        ranks = _ranks(task.processes, _environment(folder) | dict(task.environment))
         try:
+            for environment in ranks:
+                processes.append(
+                    subprocess.Popen(
+                        [task.python, "-I", *arguments],
+                        cwd=folder,
+                        env=environment,
+                        stdin=subprocess.DEVNULL,
+                        stdout=subprocess.DEVNULL,
+                        stderr=stderr,
+                        process_group=group or 0,
+                    )
+                )
+                _limit(processes[-1].pid, task.processes)
+                group = group or processes[0].pid
             told = [process.wait(max(0.0, end - time.monotonic())) for process in processes]
-            status = next((one for one in told if one), 0) if told else None
+            # A rank that a signal ended leaves the others with a lost connection.
+            killed = [one for one in told if one < 0]
+            status = next((one for one in (*killed, *told) if one), 0)
         except subprocess.TimeoutExpired:
             status = None
         finally:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(processes[0].pid, signal.SIGKILL)
+                if group is not None:
+                    os.killpg(group, signal.SIGKILL)
             for process in processes:
                 process.wait()
         stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - KEPT))
         return ReproRun(status, stderr.read().decode("utf-8", "replace"))
+
+
+def _limit(pid: int, processes: int) -> None:
+    """Half of the machine's memory for all processes of a script, and what each may write: it
+    allocates or prints without end by itself, and must not take the others down with it."""
+    memory = psutil.virtual_memory().total // 2 // processes
+    with contextlib.suppress(ProcessLookupError):
+        resource.prlimit(pid, resource.RLIMIT_DATA, (memory, memory))
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (WRITTEN, WRITTEN))
+        resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
 
 
 def _ranks(count: int, environment: dict[str, str]) -> Iterator[dict[str, str]]:

@@ -66,16 +66,17 @@ class Investigation:
         return self.outcome.failure
 
     @property
-    def rank(self) -> tuple[bool, int, int, int]:
-        """Known issues after new ones, what costs less first, of what costs alike the worst, then
-        in the order they were found.
+    def rank(self) -> tuple[bool, bool, int, int, int]:
+        """Known issues after new ones, what is minimized first, then what costs less, of what costs
+        alike the worst, then in the order they were found.
 
         The cost is that of one candidate, all its attempts together, as a power of four of seconds:
         a crash that shows in one run of five would else hold up ten findings that always show.
         """
         seconds = attempts_for(self.failed, self.runs) * self.candidate_s
         cost = math.ceil(math.log(max(seconds, 1.0), 4))
-        return (self.known is not None, cost, SEVERITY[self.failure.kind], self.row.number)
+        severity = SEVERITY[self.failure.kind]
+        return (self.known is not None, self.bucket is None, cost, severity, self.row.number)
 
 
 def fails_again(row: FailureRow) -> Judge:

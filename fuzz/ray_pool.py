@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,7 +39,11 @@ SHARES = 10_000
 """Into how many parts Ray divides one of a resource."""
 
 FATAL = (SandboxError, OSError)
-"""Exceptions of a worker that no other task would be spared: they end the campaign."""
+"""Exceptions of a worker that no other task would be spared: they end the campaign, unless the
+worker's slot has served before. The cause may then be another program, and be gone with it."""
+
+MAX_FAILURES = 4
+"""How often in a row a slot that has served before may fail so, each time twice as long after."""
 
 
 @dataclass
@@ -66,6 +71,7 @@ class RayPool:
         self._check_devices(workers)
         self._actors = [self._new_actor() for _ in range(workers)]
         self._idle = list(range(workers))[::-1]
+        self._failures: dict[int, int] = {}
 
     @property
     def free(self) -> int:
@@ -143,7 +149,10 @@ class RayPool:
             return ray.get(self._actors[slot].visible_devices.remote())
         except RayActorError:  # it died while it was idle
             self._actors[slot] = self._new_actor()
+        try:
             return ray.get(self._actors[slot].visible_devices.remote())
+        except RayActorError as error:
+            raise _told(error) from error
 
     def _take(self, ref: Any) -> Finished | None:
         running = self._running.pop(ref)
@@ -152,9 +161,9 @@ class RayPool:
             answer = ray.get(ref)
         except (RayActorError, WorkerCrashedError) as error:
             if isinstance(error, RayActorError) and error.actor_init_failed:
-                raise _told(error) from error
-            ray.kill(self._actors[running.slot])
-            self._actors[running.slot] = self._new_actor()
+                self._again(running, _told(error))
+                return None
+            self._replace(running.slot)
             if running.attempts < MAX_ATTEMPTS:
                 running.attempts += 1
                 self._start(running)
@@ -162,10 +171,27 @@ class RayPool:
             answer = WorkerDied(running.attempts)
         except RayTaskError as error:
             if isinstance(_told(error), FATAL):
-                raise _told(error) from error
+                self._again(running, _told(error))
+                return None
             answer = TaskFailed(str(error))
+        self._failures[running.slot] = 0
         self._idle.append(running.slot)
         return Finished(running.handle, running.task, answer)
+
+    def _again(self, running: _Running, error: BaseException) -> None:
+        """Starts a task again with another worker after a while; raises `error` where its slot has
+        never served, or too often not since it did."""
+        failures = self._failures.get(running.slot, MAX_FAILURES)
+        if failures >= MAX_FAILURES:
+            raise error
+        self._failures[running.slot] = failures + 1
+        time.sleep(2**failures)
+        self._replace(running.slot)
+        self._start(running)
+
+    def _replace(self, slot: int) -> None:
+        ray.kill(self._actors[slot])
+        self._actors[slot] = self._new_actor()
 
 
 def _told(error: RayActorError | RayTaskError) -> BaseException:

@@ -46,7 +46,7 @@ CONFIGS = {
     "endless time": ("minutes: .inf", ["finite number"]),
     "years": ("minutes: 1e9", ["minutes", "less than or equal"]),
     "no workers": ("workers: 0", ["workers", "greater than or equal to 1"]),
-    "no memory": ("limits: {memory_mb: 1}", ["limits.memory_mb", "256"]),
+    "no memory": ("limits: {memory_mb: 1}", ["limits.memory_mb", "1024"]),
     "nothing may be minimized": ("minimize: {max_candidates: 0}", ["minimize.max_candidates"]),
     "no weight": ("profiles: {eager: 0}", ["profiles", "above 0"]),
     "an unknown profile": ("profiles: {eagre: 1}", ["profiles.eagre", "eager"]),

@@ -86,6 +86,18 @@ def test_a_rank_that_raises_is_told_before_those_it_leaves_alone(sandbox: Sandbo
     assert failure.evidence["rank"].startswith("rank 1 of 3")
 
 
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_what_the_first_rank_raises_is_told_though_the_others_wait_for_it(
+    sandbox: Sandbox, ranks: int
+) -> None:
+    body = "if rank == 0: raise LookupError('lost its way')\ndist.barrier()"
+    failure = run(sandbox, body, ranks=ranks).failure
+    assert failure is not None and failure.raised is not None
+    assert (failure.kind, failure.phase) == (FailureKind.RUNTIME_ERROR, Phase.EAGER)
+    assert failure.raised.message == "lost its way"
+    assert failure.evidence["rank"].startswith(f"rank 0 of {ranks}")
+
+
 def test_a_rank_whose_result_is_wrong_is_heard(sandbox: Sandbox) -> None:
     failure = run(sandbox, "if rank == 2: q = q + 1\ndist.barrier()").failure
     assert failure is not None
@@ -129,15 +141,17 @@ dist.barrier()
     [
         ("", 0),
         ("if dist.get_rank() == 1: sys.exit('rank 1 says no')", 1),
+        ("if dist.get_rank() == 1: os.abort()", -6),
         ("if dist.get_rank() == 1: time.sleep(600)", None),
     ],
-    ids=["passes", "fails", "hangs"],
+    ids=["passes", "fails", "crashes", "hangs"],
 )
 def test_a_script_of_several_ranks_is_run_by_as_many(
     tmp_path: Path, body: str, expected: int | None
 ) -> None:
+    seconds = 12.0 if expected is None else 120.0
     task = ReproTask(
-        SCRIPT.format(body=body), sys.executable, str(tmp_path), 1, timeout_s=12.0, processes=2
+        SCRIPT.format(body=body), sys.executable, str(tmp_path), 1, timeout_s=seconds, processes=2
     )
     [run] = run_repro(task)
     assert run.status == expected, run.stderr

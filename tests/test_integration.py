@@ -34,6 +34,12 @@ KERNELS: dict[str, Program] = {
     "by-hand": Program(kernel=Handwritten(), shape=SHAPE, mask=Causal()),
     "grouped": Program(kernel=Sdpa(enable_gqa=True), shape=replace(SHAPE, q_heads=4)),
     "trained": Program(kernel=Sdpa(), shape=SHAPE, mask=Causal(), training=Training()),
+    "a-row-without-keys": Program(
+        kernel=Handwritten(fill="finfo_min"),
+        shape=SHAPE,
+        mask=Causal(offset=-1),
+        training=Training(),
+    ),
     "trained-subset": Program(kernel=Handwritten(), shape=SHAPE, training=Training(wrt=("k",))),
     "module": Program(
         shape=Shape(q_heads=2, kv_heads=2, q_len=6, kv_len=6, head_dim=8),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -22,6 +23,7 @@ from fuzz.config import CampaignConfig, config_from_data
 from fuzz.pool import run_all
 from fuzz.ray_pool import RayPool
 from fuzz.tasks import Finished, RunTask, ShardTask, WorkerDied
+from generators.kernels.specs import Handwritten
 from generators.outcome import Outcome
 from generators.program import Program
 
@@ -85,6 +87,56 @@ def test_a_toolchain_without_torch_is_one_sentence(scratch: Scratch) -> None:
     config = WorkerConfig(scratch=str(scratch.root), toolchain="/bin/false")
     with closing(RayPool(config, 1)) as pool, pytest.raises(SandboxError, match="/bin/false"):
         pool.environment()
+
+
+SEEMS_BROKEN = """\
+#!/bin/sh
+if [ -e "{flag}" ]; then
+    rm "{flag}"
+    echo "out of everything" >&2
+    exit 1
+fi
+exec "{python}" "$@"
+"""
+
+KILLS_ITS_ZYGOTE = """\
+import os, signal
+
+FLAG = "{flag}"
+
+
+def killed_once(*args, **kwargs):
+    if not os.path.exists(FLAG + ".was"):
+        open(FLAG + ".was", "w").close()
+        open(FLAG, "w").close()
+        os.kill(os.getppid(), signal.SIGKILL)
+    return right(*args, **kwargs)
+
+
+import torch.nn.functional as F
+
+right = F.scaled_dot_product_attention
+F.scaled_dot_product_attention = killed_once
+"""
+
+
+def test_a_worker_that_served_and_cannot_start_again_is_tried_again(
+    scratch: Scratch, tmp_path: Path
+) -> None:
+    flag, toolchain, preload = tmp_path / "flag", tmp_path / "python", tmp_path / "kills.py"
+    toolchain.write_text(SEEMS_BROKEN.format(flag=flag, python=sys.executable))
+    toolchain.chmod(0o700)
+    preload.write_text(KILLS_ITS_ZYGOTE.format(flag=flag))
+    config = WorkerConfig(
+        scratch=str(scratch.root), toolchain=str(toolchain), preload=(str(preload),)
+    )
+    with closing(RayPool(config, 1)) as pool:
+        task = RunTask((Program(seed=1),))
+        passing = RunTask((Program(seed=2, kernel=Handwritten()),))
+        for one in (passing, task, task):
+            (done,) = run_all(pool, [one])
+            assert isinstance(done.result, list)
+    assert (tmp_path / "flag.was").exists() and not flag.exists()
 
 
 def test_a_campaign_finds_and_minimizes_a_planted_fault(scratch: Scratch, tmp_path: Path) -> None:

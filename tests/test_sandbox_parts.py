@@ -250,12 +250,14 @@ def test_headers_that_a_killed_compiler_may_have_torn_are_dropped(tmp_path: Path
     whole = tmp_path / VIRTUAL / "device.so"
     whole.parent.mkdir()
     whole.touch()
-    for built in (old, new, library):
+    vouched = tmp_path / "a" / "vouched.h.gch"
+    for built in (old, new, library, vouched):
         built.touch()
+    for built in (old, library, vouched):
         built.with_name(built.name + DONE).touch()
     os.utime(old, (1, 1))
     drop_headers_since(tmp_path, 2.0)
-    assert old.exists() and not new.exists()
+    assert old.exists() and vouched.exists() and not new.exists()
 
     new.touch()
     library.with_name(library.name + DONE).unlink()

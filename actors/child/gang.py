@@ -15,10 +15,13 @@ import re
 import signal
 import socket
 import sys
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+from actors.confine import signal_name
 
 from .outcomes import Data, failure
 
@@ -26,6 +29,9 @@ Emit = Callable[[dict[str, Any]], None]
 Run = Callable[[Emit], Data]
 
 PR_SET_PDEATHSIG = 1
+GRACE_S = 5.0
+"""Seconds that the other ranks have to end when rank 0 has failed."""
+
 _LEFT_ALONE = re.compile(
     r"Connection (?:closed|reset) by peer|Broken pipe|recv(?:Vector|Value) failed"
 )
@@ -42,8 +48,13 @@ def outcome(size: int, emit: Emit, run: Run) -> Data:
     _be(0)
     told = {0: run(emit)}
     emit({"phase": "check"})  # a rank that does not end is missed by this phase's deadline
-    told |= {rank: _end_of(rank, pid) for rank, pid in ranks.items()}
-    return _spoken_for(told)
+    passed = told[0]["status"] == "passed"
+    end = None if passed else time.monotonic() + GRACE_S
+    for rank, pid in ranks.items():
+        found = _end_of(rank, pid, end)
+        if found is not None:
+            told[rank] = found
+    return _spoken_for(told, size)
 
 
 def _free_port() -> int:
@@ -79,9 +90,17 @@ def _fork(rank: int, run: Run) -> int:
         os._exit(0)
 
 
-def _end_of(rank: int, pid: int) -> Data:
-    """What a rank has told; a crash where it has not."""
-    _, status = os.waitpid(pid, 0)
+def _end_of(rank: int, pid: int, end: float | None) -> Data | None:
+    """What a rank has told; a crash where it has not. At `end`, a time.monotonic(), it is killed,
+    and None is told of it: it may wait for what rank 0 will not do any more."""
+    ended, status = os.waitpid(pid, 0 if end is None else os.WNOHANG)
+    while not ended:
+        if end is not None and time.monotonic() >= end:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            return None
+        time.sleep(0.01)
+        ended, status = os.waitpid(pid, os.WNOHANG)
     try:
         told: Data = json.loads(Path(f"rank-{rank}.json").read_text())
         return told
@@ -91,7 +110,7 @@ def _end_of(rank: int, pid: int) -> Data:
 
 def _crash(rank: int, status: int) -> Data:
     number = os.waitstatus_to_exitcode(status)
-    name = signal.Signals(-number).name if number < 0 else None
+    name = signal_name(-number) if number < 0 else None
     how = f"was killed by {name}" if name else f"exited with code {number}, without a result"
     raised = {
         "type": f"Signal {name}" if name else "Exit", "message": f"rank {rank} {how}",
@@ -103,17 +122,19 @@ def _crash(rank: int, status: int) -> Data:
     return told | {"signal": name}
 
 
-def _spoken_for(told: Mapping[int, Data]) -> Data:
+def _spoken_for(told: Mapping[int, Data], size: int) -> Data:
     """Rank 0's outcome, with the failure of the rank that was not merely left alone."""
     failed = {rank: one["failure"] for rank, one in told.items() if one["failure"]}
     first = told[0]
+    reasons = [one["rejection"] for one in told.values() if one["status"] == "rejected"]
     if not failed:
-        reasons = [one["rejection"] for one in told.values() if one["status"] == "rejected"]
         return first | {"status": "rejected", "rejection": reasons[0]} if reasons else first
     own = [rank for rank, found in failed.items() if not _left_alone(found)]
+    if not own and reasons:
+        return first | {"status": "rejected", "rejection": reasons[0], "failure": None}
     rank = own[0] if own else min(failed)
     found = failed[rank]
-    found["evidence"]["rank"] = f"rank {rank} of {len(told)}; {len(failed)} of them failed"
+    found["evidence"]["rank"] = f"rank {rank} of {size}; {len(failed)} of them failed"
     return first | {"status": "failed", "failure": found, "rejection": None}
 
 

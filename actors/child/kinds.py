@@ -20,7 +20,9 @@ _MIXING = re.compile(
     r"|mixing fake and real|Mixing fake modes", re.IGNORECASE,
 )  # fmt: skip
 _MEMORY = re.compile(
-    r"can't allocate memory|std::bad_alloc|^MemoryError|OutOfMemoryError|not enough memory"
+    r"can't allocate memory|Cannot allocate memory|virtual memory exhausted|std::bad_alloc"
+    r"|out of memory allocating|Killed signal terminated program"
+    r"|^MemoryError|OutOfMemoryError|not enough memory"
     r"|OutOfResources|out of resource: shared memory|CUDA error: out of memory|STATUS_ALLOC_FAILED"
 )
 _ACCESS = re.compile(

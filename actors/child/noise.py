@@ -87,7 +87,9 @@ class Noise(TorchDispatchMode):
         relative = self._uniform(value.shape).mul_(max(self._eps, own.eps)).add_(1)
         absolute = self._uniform(value.shape).mul_(self._underflow)
         shaken = exact * relative + absolute
-        shaken = torch.where(exact.isfinite(), shaken.clamp(own.min, own.max), exact)
+        # A row of fills is uniform, and stays so however it is rounded.
+        kept = exact.isfinite() & (exact > -FILL)
+        shaken = torch.where(kept, shaken.clamp(own.min, own.max), exact)
         return shaken.to(value.dtype)
 
     def _uniform(self, shape: torch.Size) -> torch.Tensor:

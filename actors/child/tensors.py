@@ -3,35 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import CellType, FunctionType
+from functools import partial
+from types import CellType, FunctionType, MethodType
 from typing import Any
 
 import torch
+
+from .program_module import MODULE
 
 
 def is_floating(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
-def named_tensors(value: Any, name: str) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors in an argument: itself, members of tuples, lists and dicts, a BlockMask's, and
-    those that a function captures."""
+BLOCK_MASK = tuple(
+    f"{which}{axis}_{what}"
+    for axis in ("kv", "q")
+    for which in ("", "full_")
+    for what in ("num_blocks", "indices")
+)
+"""The tensors of a BlockMask."""
+
+
+def named_tensors(
+    value: Any, name: str, within: frozenset[int] = frozenset()
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors in an argument: itself, members of tuples, lists, dicts and the program's own
+    objects, a BlockMask's, and those that a function, a method or a partial has. `within` are the
+    ids of what it lies in: a function may capture itself."""
     if isinstance(value, torch.Tensor):
         yield name, value
-    elif isinstance(value, (tuple, list)):
-        for i, member in enumerate(value):
-            yield from named_tensors(member, f"{name}[{i}]")
+    elif id(value) not in within:
+        for inner, member in _members(value):
+            yield from named_tensors(member, f"{name}{inner}", within | {id(value)})
+
+
+def _members(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, (tuple, list)):
+        yield from ((f"[{i}]", member) for i, member in enumerate(value))
     elif isinstance(value, dict):
-        for key, member in value.items():
-            yield from named_tensors(member, f"{name}[{key!r}]")
+        yield from ((f"[{key!r}]", member) for key, member in value.items())
+    elif isinstance(value, partial):
+        yield "", value.func
+        yield from _members(value.args)
+        yield from _members(value.keywords)
+    elif isinstance(value, MethodType):
+        yield "", value.__self__
     elif type(value).__name__ == "BlockMask":
-        for key in ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices"):
-            yield from named_tensors(getattr(value, key, None), f"{name}.{key}")
-        yield from named_tensors(value.mask_mod, f"{name}.mask_mod")
+        for key in (*BLOCK_MASK, "mask_mod"):
+            yield f".{key}", getattr(value, key, None)
     elif isinstance(value, FunctionType) and value.__closure__:
         for variable, cell in zip(value.__code__.co_freevars, value.__closure__, strict=True):
-            if isinstance(captured := _contents(cell), torch.Tensor):
-                yield f"{name}.{variable}", captured
+            yield f".{variable}", _contents(cell)
+    elif type(value).__module__ == MODULE:
+        yield from ((f".{key}", member) for key, member in vars(value).items())
 
 
 def _contents(cell: CellType) -> Any:

@@ -23,6 +23,11 @@ def dtypes_may_differ(program: Program) -> bool:
     return len(dtypes) > 1 or (in_module and program.autocast is not None)
 
 
+def products_dtypes_may_differ(program: Program) -> bool:
+    """As `dtypes_may_differ`, of matrix products, which autocast gives operands of one dtype."""
+    return program.autocast is None and dtypes_may_differ(program)
+
+
 def mask_dtype_may_differ(program: Program) -> bool:
     kernel = program.kernel
     additive = isinstance(kernel, Sdpa) and kernel.mask_form == "float"
@@ -109,6 +114,17 @@ def kernel_options(program: Program) -> bool:
     return isinstance(program.kernel, Flex) and bool(program.kernel.kernel_options)
 
 
+_TILES = ("BLOCK_", "fwd_BLOCK_", "bwd_BLOCK_", "num_", "fwd_num_", "bwd_num_", "SPLIT_KV")
+
+
+def own_tiles(program: Program) -> bool:
+    """The program says how large tiles are, how many are loaded ahead, by how many warps, or which
+    kernel is to have them."""
+    kernel = program.kernel
+    names = dict(kernel.kernel_options or {}) if isinstance(kernel, Flex) else {}
+    return any(name.startswith(_TILES) or name == "BACKEND" for name in names)
+
+
 def _blocks(program: Program) -> tuple[int, int] | None:
     kernel = program.kernel
     if not isinstance(kernel, Flex) or kernel.block_mask is None:
@@ -119,7 +135,7 @@ def _blocks(program: Program) -> tuple[int, int] | None:
 def own_tiles_or_blocks(program: Program) -> bool:
     """The program says how large tiles are, or has a BlockMask that not every tile divides."""
     blocks = _blocks(program)
-    return kernel_options(program) or (blocks is not None and any(size % 128 for size in blocks))
+    return own_tiles(program) or (blocks is not None and any(size % 128 for size in blocks))
 
 
 def blocks_below_16(program: Program) -> bool:

@@ -53,12 +53,13 @@ class HandwrittenPlugin:
         return _Writer(self, scene, masked=bool(inputs.arguments)).body()
 
     def meaning(self, scene: Scene, inputs: Inputs) -> Meaning:
-        spec, modify = self.spec(scene), []
+        spec, modify, replaced = self.spec(scene), [], None
         if inputs.arguments and spec.masking == "add":
             modify.append("scores = scores + mask")
         elif inputs.arguments:
             fill = self.fill(scene, "scores.dtype")
             modify.append(f"scores = scores.masked_fill(~mask, {fill})")
+            replaced = "~mask"
         scale: str | None = scene.scale_text(spec.scale)
         if spec.scaling == "none":
             scale = None
@@ -68,7 +69,7 @@ class HandwrittenPlugin:
         if not scene.program.surround.projections and spec.out_layout != "bhld":
             finish = "{out}.transpose({heads}, {length})"
             finish += ".flatten(-2)" if spec.out_layout == "merged" else ""
-        return Meaning(scale, modify, finish=finish)
+        return Meaning(scale, modify, finish=finish, replaced=replaced)
 
     def outputs(self, scene: Scene) -> tuple[str, ...]:
         return ("out",)

@@ -100,7 +100,7 @@ _HANDWRITTEN_ROWS: tuple[Refusal, ...] = (
         r"expected scalar type \S+ but found \S+|both inputs should have same dtype",
         why="matrix products take operands of one dtype",
         kernels=HAND,
-        needs=asks.dtypes_may_differ,
+        needs=asks.products_dtypes_may_differ,
     ),
     Refusal(
         pattern=r"a?max\(\): Expected reduction dim -?\d+ to have non-zero size",

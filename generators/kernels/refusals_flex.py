@@ -111,7 +111,7 @@ FLEX_ROWS: tuple[Refusal, ...] = (
         pattern=r"out of resource: shared memory",
         why="the kernel_options ask for more shared memory than the device has",
         kernels=FLEX,
-        needs=asks.kernel_options,
+        needs=asks.own_tiles,
     ),
     Refusal(
         pattern=r"Using multiple indexing operations on the same tensor that requires gradients "

@@ -108,6 +108,7 @@ def _backward(scene: Scene, plugin: KernelPlugin, inputs: Inputs, names: list[st
         *(WITHOUT_DEAD_ROWS if meaning.zero_dead_rows else plain),
         "dp = dout @ v.mT",
         "ds = probs * (dp - (dp * probs).sum(dim=-1, keepdim=True))",
+        *([f"ds = ds.masked_fill({meaning.replaced}, 0)"] if meaning.replaced else []),
         f"return {', '.join([wrap('ds @ k'), wrap('ds.mT @ q'), 'probs.mT @ dout', *rest])}",
     ]
 

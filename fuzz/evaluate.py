@@ -48,7 +48,8 @@ runpy.run_path(script, run_name="__main__")
 
 
 def run_repro(task: ReproTask) -> list[ReproRun]:
-    """Run a script `task.runs` times, each in a process of its own that sees nothing of ours.
+    """Run a script `task.runs` times, each in a process of its own that sees nothing of ours. One
+    that hangs is not run again: each time would take minutes.
 
     The interpreter is isolated (`-I`: no PYTHON* variables, no current folder on its path).
     Inductor's caches of compiled graphs are off, so that every run compiles; its folder, with the
@@ -58,7 +59,10 @@ def run_repro(task: ReproTask) -> list[ReproRun]:
     try:
         script = folder / "repro.py"
         script.write_text(task.text, encoding="utf-8")
-        return [_run_once(task, script, folder) for _ in range(task.runs)]
+        runs: list[ReproRun] = []
+        while len(runs) < task.runs and (not runs or runs[-1].status is not None):
+            runs.append(_run_once(task, script, folder))
+        return runs
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

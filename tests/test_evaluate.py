@@ -28,6 +28,21 @@ CRASH = failure(FailureKind.CRASH, signal="SIGABRT")
 RAISES = failure(FailureKind.COMPILE_ERROR, raised="torch._inductor.exc.CppCompileError")
 
 
+def test_a_script_that_hangs_is_not_run_again(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    text = f"import time\nopen({str(told)!r}, 'a').write('x')\ntime.sleep(600)"
+    (hung,) = run(tmp_path, text, runs=3, timeout_s=5.0)
+    assert hung.status is None and told.read_text() == "x"
+    assert len(run(tmp_path, "", runs=3)) == 3
+
+
+def test_a_script_may_not_take_everything(tmp_path: Path) -> None:
+    text = "import resource, time\ntime.sleep(1)\nlimit = resource.RLIMIT_FSIZE\n"
+    text += "assert resource.getrlimit(limit)[0] == 1 << 30\nbytearray(1 << 50)"
+    (ended,) = run(tmp_path, text)
+    assert ended.status == 1 and "MemoryError" in ended.stderr
+
+
 def test_an_assertion_is_a_wrong_result_and_nothing_else(tmp_path: Path) -> None:
     (ended,) = run(tmp_path, "assert 1 == 2, 'out is wrong'")
     assert ended.status == 1 and "out is wrong" in ended.stderr

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from actors import confine, procs, stacks, verdict
@@ -306,6 +307,30 @@ def test_a_killed_owner_is_cleaned_up_after(tmp_path: Path) -> None:
     while list(tmp_path.iterdir()) or procs.marked("ATTNFUZZ_RUN", run_id):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_what_was_killed_with_its_reaper_is_cleaned_up_after_by_the_next(tmp_path: Path) -> None:
+    code = OWNER.format(root=str(ROOT), base=str(tmp_path))
+    owner = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert owner.stdout is not None
+    run_id = owner.stdout.readline().strip()
+    with Scratch.create(tmp_path):
+        assert len(list(tmp_path.iterdir())) == 3  # a live run is left alone
+    reapers = [
+        one
+        for one in psutil.Process(owner.pid).children()
+        if "reaper.py" in " ".join(one.cmdline())
+    ]
+    assert len(reapers) == 2
+    for process in (*reapers, owner):
+        process.kill()
+    owner.wait()
+    assert len(list(tmp_path.iterdir())) == 2 and procs.marked("ATTNFUZZ_RUN", run_id)
+    with Scratch.create(tmp_path) as scratch:
+        assert list(tmp_path.iterdir()) == [scratch.root]
+        assert not procs.marked("ATTNFUZZ_RUN", run_id)
 
 
 def test_a_base_that_is_no_folder_is_one_sentence(tmp_path: Path) -> None:

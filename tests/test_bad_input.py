@@ -240,7 +240,7 @@ def test_a_full_disk_ends_a_campaign_and_damages_nothing(tmp_path: Path) -> None
         f"preload: [{PLANTED}]\nconfirm_runs: 2\nminimize: {{max_candidates: 30, seconds: 10}}\n"
         "variants: false\n"
     )
-    result = mounted(FULL, disk, "500k", sys.executable, config, seen)
+    result = mounted(FULL, disk, "250k", sys.executable, config, seen)
     assert result.returncode == 0, result.stderr[-3000:]
 
     assert (seen / "code").read_text().strip() == "2", (seen / "stderr").read_text()[-3000:]

@@ -23,7 +23,7 @@ from rich.table import Table
 
 from actors.job import Limits
 from actors.sandbox import Sandbox
-from actors.scratch import Scratch
+from actors.scratch import LOCK, Scratch
 from benchmarks.misbehaviours import MISBEHAVIOURS, WELL_BEHAVED, Misbehaviour, called
 
 LIMITS = Limits(memory_mb=2048, file_mb=256)
@@ -46,10 +46,11 @@ class Result:
 
 
 def what_is_left(sandbox: Sandbox, scratch: Path) -> list[str]:
-    """Processes below the sandbox's zygote, and files besides the zygote's own."""
+    """Processes below the sandbox's zygote, and files besides the zygote's and the run's lock."""
     processes = [f"process {pid}" for pid in sandbox.processes()]
     files = (path for path in scratch.rglob("*") if path.is_file())
-    return processes + [str(path) for path in files if not path.name.startswith("zygote-")]
+    ours = (scratch / LOCK, *scratch.rglob("zygote-*"))
+    return processes + [str(path) for path in files if path not in ours]
 
 
 def run_row(sandbox: Sandbox, scratch: Path, row: Misbehaviour, times: int) -> Result:

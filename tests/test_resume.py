@@ -12,10 +12,10 @@ from corpus.rows import State as FailureState
 
 
 @pytest.mark.slow
-def test_killed_twice_and_resumed_nothing_is_lost_doubled_or_left(tmp_path: Path) -> None:
-    rounds = list(play(tmp_path / "k", kills=2, seed=5))
-    assert [one.violations for one in rounds] == [[], [], []]
-    assert [one.ended for one in rounds] == ["killed", "killed", "exit 0"]
+def test_killed_and_resumed_nothing_is_lost_doubled_or_left(tmp_path: Path) -> None:
+    rounds = list(play(tmp_path / "k", kills=1, seed=5))
+    assert [one.violations for one in rounds] == [[], []]
+    assert [one.ended for one in rounds] == ["killed", "exit 0"]
     assert rounds[-1].buckets > 0
     assert rounds[-1].shards > rounds[0].shards
 

@@ -43,9 +43,9 @@ def _built(headers: Path) -> list[Path]:
 def warm_up(headers: Path) -> None:
     """Compiles small functions with the defaults, some forward and backward.
 
-    `headers` is the folder shared by all zygotes of this user; they take
-    turns until it has something. Other temporary files go to the current folder from now on. Raises
-    what torch.compile raises, for instance when there is no C++ compiler.
+    `headers` is the folder shared by all zygotes of this user; they take turns until it has
+    something. Other temporary files go to the current folder from now on. Raises what
+    torch.compile raises, for instance when there is no C++ compiler.
     """
     import torch
     import torch._inductor.codecache  # looks at TMPDIR, once, for where headers are to go

@@ -293,13 +293,18 @@ sys.stdin.read()
 """
 
 
-def test_a_killed_owner_is_cleaned_up_after(tmp_path: Path) -> None:
-    code = OWNER.format(root=str(ROOT), base=str(tmp_path))
+def owner_in(base: Path) -> tuple[subprocess.Popen[str], str]:
+    """A process that has two scratch folders in `base`, and the inner run's marker."""
+    code = OWNER.format(root=str(ROOT), base=str(base))
     owner = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert owner.stdout is not None
-    run_id = owner.stdout.readline().strip()
+    return owner, owner.stdout.readline().strip()
+
+
+def test_a_killed_owner_is_cleaned_up_after(tmp_path: Path) -> None:
+    owner, run_id = owner_in(tmp_path)
     assert procs.marked("ATTNFUZZ_RUN", run_id) != []
     owner.kill()
     owner.wait()
@@ -310,12 +315,7 @@ def test_a_killed_owner_is_cleaned_up_after(tmp_path: Path) -> None:
 
 
 def test_what_was_killed_with_its_reaper_is_cleaned_up_after_by_the_next(tmp_path: Path) -> None:
-    code = OWNER.format(root=str(ROOT), base=str(tmp_path))
-    owner = subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert owner.stdout is not None
-    run_id = owner.stdout.readline().strip()
+    owner, run_id = owner_in(tmp_path)
     with Scratch.create(tmp_path):
         assert len(list(tmp_path.iterdir())) == 3  # a live run is left alone
     reapers = [

@@ -216,19 +216,12 @@ class Store:
 
     def reassess(self, program: str, outcome: Outcome) -> FailureRow:
         """The failure of the program with that id is `outcome`'s, and as if just found."""
-        if outcome.failure is None:
-            raise ValueError("expected the outcome of a failure")
         with self._writing() as connection:
             this = FAILURES.c.program_id == program
             given = from_data(
                 connection.execute(select(FAILURES.c.program).where(this)).scalar_one()
             )
-            values = {
-                "outcome": outcome_to_data(outcome),
-                "strong": signature(outcome.failure, given).strong,
-                "state": State.NEW.value,
-            }
-            connection.execute(update(FAILURES).where(this).values(values))
+            connection.execute(update(FAILURES).where(this).values(_as_found(given, outcome)))
             return _failures(connection, this)[0]
 
     def rekey(self) -> None:
@@ -342,20 +335,27 @@ def _count(connection: Connection, sort: str, values: Mapping[str, float]) -> No
 def _add(
     connection: Connection, program: Program, outcome: Outcome, shard: int | None, target: str
 ) -> int | None:
-    if outcome.failure is None:
-        raise ValueError("expected the outcome of a failure")
     query = insert(FAILURES).values(
         program_id=program_id(program),
         program=to_data(program),
-        outcome=outcome_to_data(outcome),
-        strong=signature(outcome.failure, program).strong,
         shard=shard,
         target=target,
-        state=State.NEW.value,
+        **_as_found(program, outcome),
     )
     return connection.execute(
         query.on_conflict_do_nothing().returning(FAILURES.c.number)
     ).scalar_one_or_none()
+
+
+def _as_found(program: Program, outcome: Outcome) -> dict[str, Any]:
+    """What a row says of a failure that nothing has been done with. Raises ValueError."""
+    if outcome.failure is None:
+        raise ValueError("expected the outcome of a failure")
+    return {
+        "outcome": outcome_to_data(outcome),
+        "strong": signature(outcome.failure, program).strong,
+        "state": State.NEW.value,
+    }
 
 
 def _upsert(

@@ -28,8 +28,9 @@ from actors.targets import targets
 from actors.worker import WorkerConfig
 from corpus.store import Store
 from fuzz.config import CampaignConfig, profiles_on
-from fuzz.desk import Desk, Work
+from fuzz.desk import Desk
 from fuzz.environment import check_packages
+from fuzz.investigate import Work
 from fuzz.live import Snapshot, Watcher
 from fuzz.pool import Pool
 from fuzz.schedule import FairShare, Timetable

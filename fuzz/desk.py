@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from actors.target import TARGETS
@@ -24,11 +24,11 @@ from fuzz.config import CampaignConfig
 from fuzz.confirm import Confirm, Validate, is_flaky, is_hasty
 from fuzz.evaluate import depends_on_memory
 from fuzz.filing import bucket_for, flaky_key
-from fuzz.investigate import Investigation, Stages
+from fuzz.investigate import Investigation, Stages, Work
 from fuzz.keep import keep, keep_bucket, script
 from fuzz.minimize import Minimize, Minimizer
 from fuzz.schedule import Stage
-from fuzz.tasks import Answer, RunTask, Task
+from fuzz.tasks import Answer, RunTask
 from fuzz.variants import Variants
 from generators.codec import program_id
 from generators.features import features
@@ -40,17 +40,6 @@ MAX_FLAKY_PER_KEY = 3
 
 MAX_OTHERS_PER_KEY = 2
 """Findings of one other key that one investigation may bring in."""
-
-
-@dataclass(frozen=True)
-class Work:
-    """A task of a stage of an investigation, given out at `since` on the campaign's clock. Its
-    answer may come when the stage is over."""
-
-    investigation: Investigation
-    stage: Stage
-    task: Task
-    since: float
 
 
 class Desk:

@@ -19,7 +19,7 @@ from fuzz.evaluate import depends_on_memory
 from fuzz.minimize import Judge, Minimize, Minimizer, fails_alike
 from fuzz.replay import matches, seen
 from fuzz.schedule import Stage
-from fuzz.tasks import ReproTask
+from fuzz.tasks import ReproTask, Task
 from fuzz.variants import Variants, variants
 from generators.features import features
 from generators.kernels.specs import Handwritten, Sdpa
@@ -77,6 +77,17 @@ class Investigation:
         cost = math.ceil(math.log(max(seconds, 1.0), 4))
         severity = SEVERITY[self.failure.kind]
         return (self.known is not None, self.bucket is None, cost, severity, self.row.number)
+
+
+@dataclass(frozen=True)
+class Work:
+    """A task of a stage of an investigation, given out at `since` on the campaign's clock. Its
+    answer may come when the stage is over."""
+
+    investigation: Investigation
+    stage: Stage
+    task: Task
+    since: float
 
 
 def fails_again(row: FailureRow) -> Judge:

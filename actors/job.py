@@ -29,7 +29,8 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Deadlines:
-    """Wall seconds that each phase may take, counted anew whenever it is entered, and `total`."""
+    """Wall seconds that each phase may take, counted anew whenever it is entered, and `total`;
+    `idle` is for how many of them all processes of the program may sleep (see `actors.idle`)."""
 
     build: float = 20.0
     reference: float = 20.0
@@ -40,6 +41,7 @@ class Deadlines:
     check: float = 30.0
     exit: float = 20.0
     total: float = 300.0
+    idle: float = 20.0
 
     def of(self, phase: Phase) -> float:
         return float(getattr(self, phase.value))

@@ -16,8 +16,10 @@ from types import TracebackType
 from typing import Any
 
 from actors import stacks, verdict
+from actors.devices import DEVICES
 from actors.files import drop_headers_since, remove_tree
 from actors.fork_server import ForkServer, SandboxError, ZygoteDied, headers_folder
+from actors.idle import Idleness
 from actors.job import Job, Limits
 from actors.messages import Messages
 from generators.codec import outcome_from_data
@@ -25,7 +27,7 @@ from generators.outcome import DEADLINE, Cost, FailureKind, Outcome, Phase
 
 PATIENCE = 3.0  # a suspected hang is tried again with this many times the deadlines
 LEAVING_S = 10.0  # a child that has told its outcome may take this long to end
-GLANCE_S = 5.0  # how often a silent child is looked at: it may be stuck in the middle of a crash
+GLANCE_S = 2.0  # how often a silent child is looked at: it may sleep, or be stuck in a crash
 SPACE_S = 120.0  # another program that fills the disk has its deadlines
 FREE_BYTES = 512 << 20  # a program needs room for its caches; less would look like its failure
 
@@ -45,7 +47,9 @@ class _Attempt:
     result: dict[str, Any] | None = None
     defect: str | None = None
     ended: dict[str, Any] | None = None
-    hang: tuple[float, dict[str, str]] | None = None
+    hang: tuple[str, dict[str, str]] | None = None
+    """What it was called one for, and the evidence."""
+    idleness: Idleness = field(default_factory=Idleness)
 
     @property
     def source(self) -> Path:
@@ -226,11 +230,15 @@ class Sandbox:
             allowed = deadlines.of(attempt.phase) if attempt.result is None else LEAVING_S
             left = min(attempt.entered + allowed, end) - time.monotonic()
             if left <= 0:  # asked before what is ready, or a flood of messages would hold us up
-                self._overdue(attempt, min(allowed, deadlines.total))
+                missed = min(allowed, deadlines.total)
+                self._hangs(attempt, f"no progress in phase {attempt.phase} in {missed:g} s")
                 continue
             ready = poll.poll(min(left, GLANCE_S) * 1000 + 1)
             if not ready and verdict.fatal_signal(attempt.directory) is not None:
                 self._end_now(attempt)
+            elif not ready and self._asleep_s(attempt) >= deadlines.idle:
+                why = f"all asleep in phase {attempt.phase} for {deadlines.idle:g} s"
+                self._hangs(attempt, why)
             elif any(fd != messages.fd for fd, _ in ready):
                 attempt.ended = self._zygote().receive(0.0)
             elif ready and not self._take(attempt, messages):
@@ -252,7 +260,16 @@ class Sandbox:
                 attempt.defect = message["defect"]
         return more
 
-    def _overdue(self, attempt: _Attempt, allowed: float) -> None:
+    def _asleep_s(self, attempt: _Attempt) -> float:
+        """Seconds for which nothing of a program's has run since it entered its phase. Where an
+        accelerator works for it, that says nothing."""
+        if attempt.job.target in DEVICES:
+            return 0.0
+        now = time.monotonic()
+        asleep = attempt.idleness.look(self._zygote().below(), now)
+        return min(asleep, now - attempt.entered)
+
+    def _hangs(self, attempt: _Attempt, why: str) -> None:
         """A missed deadline: stacks first, then the end of all that runs below the zygote."""
         if attempt.result is None:
             session = self._zygote().below()
@@ -260,7 +277,7 @@ class Sandbox:
                 evidence = stacks.of_hang(attempt.pid, session, attempt.directory)
             except Exception as error:  # whatever is in its way, the program is ended
                 evidence = {"stacks": f"not to be had: {error!r}"}
-            attempt.hang = (allowed, evidence)
+            attempt.hang = (why, evidence)
         self._end_now(attempt)
 
     def _end_now(self, attempt: _Attempt) -> None:

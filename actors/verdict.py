@@ -112,14 +112,12 @@ def _last_words(stderr: str) -> str:
     return "; ".join(dict.fromkeys(_LAST_WORDS.findall(stderr)))[:2000]
 
 
-def of_hang(ending: Ending, deadline: float, evidence: dict[str, str]) -> Outcome:
-    """A child that missed a deadline of `deadline` seconds, and was killed."""
+def of_hang(ending: Ending, why: str, evidence: dict[str, str]) -> Outcome:
+    """A child that missed a deadline, as `why` says, and was killed."""
     frames: tuple[Frame, ...] = stacks.python_frames(
         evidence.get("python_stacks", ""), ending.source
     )
-    raised = Raised(
-        type="Hang", message=f"no progress in phase {ending.phase} in {deadline:g} s", frames=frames
-    )
+    raised = Raised(type="Hang", message=why, frames=frames)
     return _failed(ending, FailureKind.HANG, raised, evidence | printed(ending.directory))
 
 

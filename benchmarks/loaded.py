@@ -29,7 +29,7 @@ from generators.outcome import FailureKind, Outcome
 from generators.shards import shard_programs
 
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "overnight.yaml"
-SPIN = "while True: pass"
+SPIN = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"
 
 
 def is_hang(outcome: Outcome) -> bool:
@@ -53,7 +53,9 @@ def main(
     with Scratch.create() as scratch:
         deadlines = Deadlines(**config.deadlines.model_dump())
         pool = RayPool(WorkerConfig(scratch=str(scratch.root), deadlines=deadlines), workers)
-        spinning = [subprocess.Popen([sys.executable, "-c", SPIN]) for _ in range(busy)]
+        # Each in a session of its own: Linux may share out the CPUs by session.
+        command = [sys.executable, "-c", SPIN]
+        spinning = [subprocess.Popen(command, start_new_session=True) for _ in range(busy)]
         began = time.monotonic()
         try:
             told = outcomes(pool, drawn)

@@ -43,7 +43,8 @@ class LimitsConfig(_Section):
 
 
 class DeadlinesConfig(_Section):
-    """Seconds that each phase of a program may take, and the whole of it."""
+    """Seconds that each phase of a program may take, and the whole of it; and for how long all of
+    its processes may sleep."""
 
     build: Positive = 20
     reference: Positive = 20
@@ -54,6 +55,7 @@ class DeadlinesConfig(_Section):
     check: Positive = 30
     exit: Positive = 20
     total: Positive = 300
+    idle: Positive = 20
 
 
 class MinimizeConfig(_Section):

@@ -11,11 +11,13 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
 
+from actors import procs
+from actors.idle import Idleness
 from corpus.signature import is_of_memory
 from fuzz.tasks import ReproRun, ReproTask
 from generators.outcome import Failure, FailureKind
@@ -26,6 +28,9 @@ lower behind the exception's name: tens of kB."""
 
 WRITTEN = 1 << 30
 """Bytes that a script may write to one file."""
+
+GLANCE_S = 2.0
+"""Seconds between two looks at whether the processes of a script sleep."""
 
 LEFT_OUT = ("PYTHON", "RAY_", "TORCH", "NVIDIA_TF32_OVERRIDE")
 """What the variables begin with that a script must not see."""
@@ -72,7 +77,6 @@ def _run_once(task: ReproTask, script: Path, folder: Path) -> ReproRun:
     if task.preload:
         arguments = ["-c", BOOTSTRAP, *task.preload, str(script)]
     group: int | None = None
-    end = time.monotonic() + task.timeout_s
     with (folder / "stderr").open("w+b") as stderr:
         processes: list[subprocess.Popen[bytes]] = []
         ranks = _ranks(task.processes, _environment(folder) | dict(task.environment))
@@ -91,12 +95,7 @@ def _run_once(task: ReproTask, script: Path, folder: Path) -> ReproRun:
                 )
                 _limit(processes[-1].pid, task.processes)
                 group = group or processes[0].pid
-            told = [process.wait(max(0.0, end - time.monotonic())) for process in processes]
-            # A rank that a signal ended leaves the others with a lost connection.
-            killed = [one for one in told if one < 0]
-            status = next((one for one in (*killed, *told) if one), 0)
-        except subprocess.TimeoutExpired:
-            status = None
+            status = _status(processes, task)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 if group is not None:
@@ -105,6 +104,29 @@ def _run_once(task: ReproTask, script: Path, folder: Path) -> ReproRun:
                 process.wait()
         stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - KEPT))
         return ReproRun(status, stderr.read().decode("utf-8", "replace"))
+
+
+def _status(processes: Sequence[subprocess.Popen[bytes]], task: ReproTask) -> int | None:
+    """What the processes ended with: a signal, a failure, or 0; None when they hang."""
+    began = time.monotonic()
+    end, idleness = began + task.timeout_s, Idleness()
+    running = list(processes)
+    while running:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            running[0].wait(max(0.0, min(GLANCE_S, end - time.monotonic())))
+        running = [process for process in running if process.poll() is None]
+        now = time.monotonic()
+        if running and now >= end:
+            return None
+        if running and task.idle_s is not None:
+            tops = [process.pid for process in running]
+            below = [pid for top in tops for pid in procs.descendants(top)]
+            if idleness.look((*tops, *below), now) >= task.idle_s:
+                return None
+    told = [process.returncode for process in processes]
+    # A rank that a signal ended leaves the others with a lost connection.
+    killed = [one for one in told if one < 0]
+    return next((one for one in (*killed, *told) if one), 0)
 
 
 def _limit(pid: int, processes: int) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from actors.job import Deadlines, ranks_of
+from actors.sandbox import PATIENCE
 from actors.target import TARGETS
 from corpus.bucket import Bucket, assign
 from corpus.known_issues import KnownIssue
@@ -178,13 +179,17 @@ class Stages:
     def validate(
         self, investigation: Investigation, script: str, *, by_value: bool = False
     ) -> Validate:
+        target = TARGETS[investigation.row.target]
+        # A run that hangs is not made again with longer deadlines, so those are used at once.
+        idle_s = None if target.is_device else self._deadlines.times(PATIENCE).idle
         # The script of a virtual target's failure needs the card.
         task = ReproTask(
             script,
             self._config.python,
             str(self._scratch),
-            0 if TARGETS[investigation.row.target].is_virtual else self._config.repro_runs,
+            0 if target.is_virtual else self._config.repro_runs,
             repro_timeout(investigation.failure, self._deadlines),
+            idle_s,
             tuple(str(path) for path in self._config.preload),
             ranks_of(investigation.best),
         )

@@ -216,6 +216,8 @@ def _start_ray(
     os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
     # Or its agents, when they change their titles, wipe the marker that the reaper looks for.
     os.environ.setdefault("SPT_NOENV", "1")
+    # Ray's own is 15: beside other work programs would starve, and their deadlines go on.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     root = str(Path(__file__).resolve().parents[1])
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = root if before is None else os.pathsep.join([root, before])

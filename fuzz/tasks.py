@@ -44,8 +44,9 @@ class ReproTask:
     """Run a script `runs` times in clean processes; gives a `ReproRun` for each.
 
     `python` is the interpreter, `preload` the files loaded before the script, `timeout_s` the
-    seconds each run may take, `folder` an existing folder for its temporary files, `processes` how
-    many run it together, as `torchrun` would start them, `environment` what is set for it besides.
+    seconds each run may take, `idle_s` for how many of them all of its processes may sleep (None:
+    all of them), `folder` an existing folder for its temporary files, `processes` how many run it
+    together, as `torchrun` would start them, `environment` what is set for it besides.
     """
 
     text: str
@@ -53,6 +54,7 @@ class ReproTask:
     folder: str
     runs: int = 3
     timeout_s: float = 120.0
+    idle_s: float | None = None
     preload: tuple[str, ...] = ()
     processes: int = 1
     environment: tuple[tuple[str, str], ...] = ()
@@ -60,8 +62,8 @@ class ReproTask:
 
 @dataclass(frozen=True)
 class ReproRun:
-    """How a script ended: its exit status (negative: the signal; None: killed at the timeout), and
-    the last 4 MiB of what it wrote to stderr."""
+    """How a script ended: its exit status (negative: the signal; None: it was killed as one that
+    hangs), and the last 4 MiB of what it wrote to stderr."""
 
     status: int | None
     stderr: str

@@ -36,6 +36,21 @@ def test_a_script_that_hangs_is_not_run_again(tmp_path: Path) -> None:
     assert len(run(tmp_path, "", runs=3)) == 3
 
 
+@pytest.mark.parametrize(("body", "hangs"), [("time.sleep(600)", True), ("spin(8)", False)])
+def test_a_script_that_sleeps_hangs_before_its_deadline(
+    tmp_path: Path, body: str, hangs: bool
+) -> None:
+    text = f"""
+import time
+def spin(seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end: pass
+{body}
+"""
+    (ended,) = run(tmp_path, text, idle_s=3.0, timeout_s=300.0)
+    assert ended.status == (None if hangs else 0)
+
+
 def test_a_script_may_not_take_everything(tmp_path: Path) -> None:
     text = "import resource, time\ntime.sleep(1)\nlimit = resource.RLIMIT_FSIZE\n"
     text += "assert resource.getrlimit(limit)[0] == 1 << 30\nbytearray(1 << 50)"

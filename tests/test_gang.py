@@ -117,6 +117,14 @@ def test_a_hang_shows_where_every_rank_waits_and_which_went_another_way(sandbox:
     assert "barrier" in failure.evidence["stacks of rank 1"]
 
 
+def test_ranks_that_all_wait_are_a_hang_before_the_deadline(sandbox: Sandbox) -> None:
+    body = "import threading\nif rank == 2: threading.Event().wait()\ndist.barrier()"
+    failure = run(sandbox, body, ranks=4, eager=100.0, idle=4.0).failure
+    assert failure is not None and failure.raised is not None
+    assert failure.raised.message == "all asleep in phase eager for 4 s"
+    assert failure.evidence["ranks"].endswith("went another way: rank 2")
+
+
 def test_a_rank_that_never_ends_is_missed(sandbox: Sandbox) -> None:
     body = "import threading\nif rank == 1: threading.Event().wait()"
     failure = run(sandbox, body, ranks=2, check=3.0).failure

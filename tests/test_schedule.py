@@ -77,6 +77,7 @@ def test_a_hang_is_minimized_with_shorter_deadlines() -> None:
     assert short.forward == 15
     assert short.compile == 30
     assert short.total == Deadlines().total
+    assert short.idle == Deadlines().idle / 4
 
 
 HANG = Outcome(

@@ -1,0 +1,121 @@
+"""Who is idle: real processes that wait, work, or are kept from working."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from actors.idle import Idleness
+
+PAUSE_S = 0.3
+
+WAITS = {
+    "for an event": "import threading; print(flush=True); threading.Event().wait()",
+    "for input": "import sys; print(flush=True); sys.stdin.read()",
+    "and polls": "import time; print(flush=True)\nwhile True: time.sleep(0.1)",
+    "as it is stopped": "import os; print(flush=True); os.kill(os.getpid(), 19)",
+    "with a child": "import os, time; os.fork(); print(flush=True); time.sleep(600)",
+}
+WORKS = {
+    "in Python": "print(flush=True)\nwhile True: pass",
+    "in short pieces": """
+import threading, time
+print(flush=True)
+while True:
+    until = time.monotonic() + 0.02
+    while time.monotonic() < until: pass
+    time.sleep(0.02)
+""",
+    "by threads that come and go": """
+import threading, time
+print(flush=True)
+while True:
+    thread = threading.Thread(target=time.sleep, args=(0.1,))
+    thread.start()
+    thread.join()
+""",
+}
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts a Python program, and returns when it has printed a line."""
+    started = []
+
+    def begin(body: str, *cpus: int) -> subprocess.Popen[str]:
+        where = f"import os; os.sched_setaffinity(0, {list(cpus)})\n" if cpus else ""
+        process = subprocess.Popen(
+            [sys.executable, "-c", where + body],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+        started.append(process)
+        assert process.stdout is not None
+        process.stdout.readline()
+        return process
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def longest(pid: int, looks: int = 5) -> float:
+    """The longest time that `pid` was seen idle for, and how long it was looked at."""
+    idleness, found = Idleness(), [0.0]
+    for _ in range(looks):
+        time.sleep(PAUSE_S)
+        found.append(idleness.look([pid], time.monotonic()))
+    return max(found)
+
+
+@pytest.mark.parametrize("body", WAITS.values(), ids=WAITS.keys())
+def test_what_waits_is_idle(start: Callable[..., subprocess.Popen[str]], body: str) -> None:
+    # A loaded machine may see it get there only after the first looks.
+    assert longest(start(body).pid, looks=10) >= 3 * PAUSE_S
+
+
+@pytest.mark.parametrize("body", WORKS.values(), ids=WORKS.keys())
+def test_what_works_is_not(start: Callable[..., subprocess.Popen[str]], body: str) -> None:
+    assert longest(start(body).pid) == 0.0
+
+
+def test_what_is_kept_from_the_cpu_is_not_idle(
+    start: Callable[..., subprocess.Popen[str]],
+) -> None:
+    cpu = min(os.sched_getaffinity(0))
+    spin = "print(flush=True)\nwhile True: pass"
+    starved = start(f"import os; os.nice(19)\n{spin}", cpu)
+    for _ in range(3):
+        start(spin, cpu)
+    assert longest(starved.pid) == 0.0
+
+
+def test_one_that_works_keeps_the_others_from_being_idle(
+    start: Callable[..., subprocess.Popen[str]],
+) -> None:
+    waits, works = start(WAITS["for an event"]).pid, start(WORKS["in Python"]).pid
+    idleness = Idleness()
+    for _ in range(5):
+        time.sleep(PAUSE_S)
+        assert idleness.look([waits, works], time.monotonic()) == 0.0
+
+
+def test_what_has_been_idle_and_works_again_begins_anew(
+    start: Callable[..., subprocess.Popen[str]],
+) -> None:
+    process = start("import sys; print(flush=True); sys.stdin.readline()\nwhile True: pass")
+    assert longest(process.pid) > 0.0
+    idleness = Idleness()
+    for _ in range(3):
+        time.sleep(PAUSE_S)
+        idleness.look([process.pid], time.monotonic())
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    time.sleep(PAUSE_S)
+    assert idleness.look([process.pid], time.monotonic()) == 0.0

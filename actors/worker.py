@@ -88,17 +88,9 @@ class Executor:
             TARGETS[shard.target].place,
         )
         for program in drawn:
-            tally.add(program, self._run_safely(program, shard.target))
+            outcome = self._run(program, shard.target, self._config.deadlines, True)
+            tally.add(program, outcome)
         return tally.report(time.monotonic() - began, self.harness_cpu_s() - harness)
-
-    def _run_safely(self, program: Program, target: str) -> Outcome:
-        """As `_run`; what else of ours raises is a defect, and costs the shard nothing more."""
-        try:
-            return self._run(program, target, self._config.deadlines, True)
-        except (SandboxError, OSError):
-            raise
-        except Exception:
-            return verdict.of_unrendered(traceback.format_exc())
 
     def run_programs(
         self,
@@ -124,12 +116,21 @@ class Executor:
     def _run(
         self, program: Program, target: str, deadlines: Deadlines, confirm_hang: bool
     ) -> Outcome:
-        outcome = self._run_one(program, target, deadlines, confirm_hang)
-        if not growth.may_grow(program, outcome):
-            return outcome
-        return growth.judged(
-            program, outcome, lambda other: self._run_one(other, target, deadlines, confirm_hang)
-        )
+        """What becomes of the program. What of ours raises is a defect, and is reported as one,
+        unless nothing could run any more."""
+
+        def run(one: Program) -> Outcome:
+            return self._run_one(one, target, deadlines, confirm_hang)
+
+        try:
+            outcome = run(program)
+            if not growth.may_grow(program, outcome):
+                return outcome
+            return growth.judged(program, outcome, run)
+        except (SandboxError, OSError):
+            raise
+        except Exception:
+            return verdict.of_unrendered(traceback.format_exc())
 
     def _run_one(
         self, program: Program, target: str, deadlines: Deadlines, confirm_hang: bool
@@ -138,14 +139,11 @@ class Executor:
         unfit = where.unfit(program, bool(self._config.preload))
         if unfit is not None:
             return Outcome(status="rejected", rejection=f"not for {target}: {unfit}")
-        try:
-            text = source(program, where.device)
-            plain = source(program) if where.interpreted else None
-            allowed = where.deadlines(deadlines)
-            refused, alone = refusals.for_program(program), where.is_virtual
-            job = Job.of(program, refused, allowed, target, plain, alone)
-        except Exception:  # whatever rendering raises is our defect, and is reported as one
-            return verdict.of_unrendered(traceback.format_exc())
+        text = source(program, where.device)
+        plain = source(program) if where.interpreted else None
+        allowed = where.deadlines(deadlines)
+        refused, alone = refusals.for_program(program), where.is_virtual
+        job = Job.of(program, refused, allowed, target, plain, alone)
         return self._sandbox(target).run(text, job, confirm_hang=confirm_hang)
 
     def harness_cpu_s(self) -> float:

@@ -14,7 +14,7 @@ from actors import confine, procs
 
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 SPIED_ON = 8
-"""Ranks whose native stacks are taken: a second or so each."""
+"""Ranks whose native stacks are taken: some seconds each."""
 
 OURS = str(Path(__file__).resolve().parent)
 
@@ -22,9 +22,9 @@ Place = tuple[tuple[str, int, str], ...]
 """The frames of a rank's main thread, innermost first: file, line, function."""
 
 
-def of_ranks(directory: Path, spy: Callable[[int], str]) -> dict[str, str]:
+def of_ranks(directory: Path, spy: Callable[[int], str] | None) -> dict[str, str]:
     """Evidence about the ranks that `actors.child.gang` has left files of in `directory`; nothing
-    where there are none. `spy(pid)` gives a process's stacks."""
+    where there are none. `spy(pid)` gives a process's stacks, without it there are none."""
     texts = {_rank(file): file.read_text() for file in directory.glob("rank-*.pid")}
     pids = {rank: int(text) for rank, text in texts.items() if text.isdigit()}
     if not pids:
@@ -33,9 +33,8 @@ def of_ranks(directory: Path, spy: Callable[[int], str]) -> dict[str, str]:
         procs.send(pids[rank], confine.STACKS_SIGNAL)
     time.sleep(0.3)  # each writes its own
     places = {rank: _place(directory, rank) for rank in sorted(pids)}
-    stacks = {
-        f"stacks of rank {rank}": spy(pids[rank]) for rank in sorted(pids) if 0 < rank < SPIED_ON
-    }
+    spied = [rank for rank in sorted(pids) if spy and 0 < rank < SPIED_ON]
+    stacks = {f"stacks of rank {rank}": spy(pids[rank]) for rank in spied if spy}
     return {"ranks": told(places), **stacks}
 
 

@@ -40,6 +40,8 @@ class _Attempt:
 
     directory: Path
     job: Job
+    native: bool
+    """Whether native stacks are taken when it hangs."""
     pid: int = 0
     phase: Phase = Phase.BUILD
     entered: float = 0.0
@@ -103,15 +105,16 @@ class Sandbox:
 
     def run(self, source: str, job: Job, *, confirm_hang: bool = True) -> Outcome:
         """What becomes of `source`. With `confirm_hang` a missed deadline is tried again with
-        `PATIENCE` times the deadlines before it is called a hang; that second try decides.
+        `PATIENCE` times the deadlines before it is called a hang; that second try decides, and has
+        native stacks among its evidence.
 
         Raises SandboxError when nothing can run any more, never for what a program does.
         """
-        outcome = self._attempt(source, job)
+        outcome = self._attempt(source, job, native=False)
         if not confirm_hang or not _is_hang(outcome):
             return outcome
         patient = replace(job, deadlines=job.deadlines.times(PATIENCE))
-        again = self._attempt(source, patient)
+        again = self._attempt(source, patient, native=True)
         cost = replace(again.cost, cpu_s=again.cost.cpu_s + outcome.cost.cpu_s)
         if _is_hang(again):
             return replace(again, cost=cost)
@@ -145,9 +148,9 @@ class Sandbox:
 
     # --- one attempt
 
-    def _attempt(self, source: str, job: Job) -> Outcome:
+    def _attempt(self, source: str, job: Job, *, native: bool) -> Outcome:
         self._runs += 1
-        attempt = _Attempt(self._folder / f"r{self._runs}", job)
+        attempt = _Attempt(self._folder / f"r{self._runs}", job, native)
         began = time.time()
         try:
             self._write(attempt, source)
@@ -274,7 +277,9 @@ class Sandbox:
         if attempt.result is None:
             session = self._zygote().below()
             try:
-                evidence = stacks.of_hang(attempt.pid, session, attempt.directory)
+                evidence = stacks.of_hang(
+                    attempt.pid, session, attempt.directory, native=attempt.native
+                )
             except Exception as error:  # whatever is in its way, the program is ended
                 evidence = {"stacks": f"not to be had: {error!r}"}
             attempt.hang = (why, evidence)

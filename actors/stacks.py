@@ -34,19 +34,22 @@ def head(text: str, size: int = EVIDENCE_BYTES) -> str:
     return text.encode(errors="replace")[:size].decode(errors="ignore")
 
 
-def of_hang(pid: int, session: list[int], directory: Path) -> dict[str, str]:
+def of_hang(
+    pid: int, session: list[int], directory: Path, *, native: bool = True
+) -> dict[str, str]:
     """Evidence about a child that missed its deadline, which it collects before anything is killed.
 
     `pid` is the child, `session` all processes of its, `directory` its own. Keys: `stacks` (all
     threads, native frames too, where py-spy can attach), `python_stacks` (faulthandler's, written
     by the process itself, unless it is stopped), `processes` (state and kernel wait channel of
     each), `kernel` (where the kernel has the child); of several ranks also `ranks` (where each
-    is, and which went another way) and `stacks of rank N`.
+    is, and which went another way) and `stacks of rank N`. Without `native` there are none of
+    those that py-spy takes, which cost some CPU seconds a process.
     """
     faults = directory / confine.FAULTS
     procs.send(pid, confine.STACKS_SIGNAL)
     evidence = {
-        "stacks": py_spy(pid),
+        "stacks": py_spy(pid) if native else "",
         "processes": "\n".join(describe(member) for member in session),
         "kernel": kernel_view(pid),
     }
@@ -55,7 +58,7 @@ def of_hang(pid: int, session: list[int], directory: Path) -> dict[str, str]:
             break
         time.sleep(0.02)
     evidence["python_stacks"] = tail(faults)
-    evidence |= gang.of_ranks(directory, py_spy)
+    evidence |= gang.of_ranks(directory, py_spy if native else None)
     return {name: head(text) for name, text in evidence.items() if text}
 
 

@@ -263,9 +263,11 @@ class Desk:
             self._file(investigation)
 
     def _rechecked(self, investigation: Investigation, stage: Confirm) -> None:
-        if not stage.failed:
+        if stage.outcome is None:
             investigation.best = investigation.row.program
             investigation.outcome = investigation.row.outcome
+        else:  # with native stacks, which candidates lack
+            investigation.outcome = stage.outcome
         self._file(investigation)
 
     def _file(self, investigation: Investigation) -> None:

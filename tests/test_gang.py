@@ -44,9 +44,11 @@ def sandbox() -> Iterator[Sandbox]:
         yield sandbox
 
 
-def run(sandbox: Sandbox, body: str, ranks: int = 3, **deadlines: float) -> Outcome:
+def run(
+    sandbox: Sandbox, body: str, ranks: int = 3, *, confirm_hang: bool = False, **deadlines: float
+) -> Outcome:
     job = Job(ranks=ranks, deadlines=Deadlines(**deadlines))
-    outcome = sandbox.run(source(MEET + body), job, confirm_hang=False)
+    outcome = sandbox.run(source(MEET + body), job, confirm_hang=confirm_hang)
     assert sandbox.processes() == []
     return outcome
 
@@ -107,7 +109,7 @@ def test_a_rank_whose_result_is_wrong_is_heard(sandbox: Sandbox) -> None:
 
 def test_a_hang_shows_where_every_rank_waits_and_which_went_another_way(sandbox: Sandbox) -> None:
     body = "import time\nif rank == 2: time.sleep(600)\ndist.barrier()"
-    failure = run(sandbox, body, ranks=4, eager=4.0).failure
+    failure = run(sandbox, body, ranks=4, confirm_hang=True, eager=4.0).failure
     assert failure is not None
     assert (failure.kind, failure.phase) == (FailureKind.HANG, Phase.EAGER)
     lines = failure.evidence["ranks"].splitlines()
@@ -123,6 +125,7 @@ def test_ranks_that_all_wait_are_a_hang_before_the_deadline(sandbox: Sandbox) ->
     assert failure is not None and failure.raised is not None
     assert failure.raised.message == "all asleep in phase eager for 4 s"
     assert failure.evidence["ranks"].endswith("went another way: rank 2")
+    assert "stacks of rank 1" not in failure.evidence  # only of what is confirmed
 
 
 def test_a_rank_that_never_ends_is_missed(sandbox: Sandbox) -> None:

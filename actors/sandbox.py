@@ -103,10 +103,12 @@ class Sandbox:
             self.close()
             raise
 
-    def run(self, source: str, job: Job, *, confirm_hang: bool = True) -> Outcome:
+    def run(
+        self, source: str, job: Job, *, confirm_hang: bool = True, native: bool = True
+    ) -> Outcome:
         """What becomes of `source`. With `confirm_hang` a missed deadline is tried again with
-        `PATIENCE` times the deadlines before it is called a hang; that second try decides, and has
-        native stacks among its evidence.
+        `PATIENCE` times the deadlines before it is called a hang; that second try decides, and with
+        `native` its evidence has native stacks, which cost some CPU seconds a process.
 
         Raises SandboxError when nothing can run any more, never for what a program does.
         """
@@ -114,7 +116,7 @@ class Sandbox:
         if not confirm_hang or not _is_hang(outcome):
             return outcome
         patient = replace(job, deadlines=job.deadlines.times(PATIENCE))
-        again = self._attempt(source, patient, native=True)
+        again = self._attempt(source, patient, native=native)
         cost = replace(again.cost, cpu_s=again.cost.cpu_s + outcome.cost.cpu_s)
         if _is_hang(again):
             return replace(again, cost=cost)

@@ -88,7 +88,8 @@ class Executor:
             TARGETS[shard.target].place,
         )
         for program in drawn:
-            outcome = self._run(program, shard.target, self._config.deadlines, True)
+            # A hang is run again, if it is new, and tells more then.
+            outcome = self._run(program, shard.target, self._config.deadlines, native=False)
             tally.add(program, outcome)
         return tally.report(time.monotonic() - began, self.harness_cpu_s() - harness)
 
@@ -107,20 +108,27 @@ class Executor:
         allowed = deadlines or self._config.deadlines
         outcomes: list[Outcome] = []
         for program in programs:
-            outcomes.append(self._run(program, target or self._first, allowed, confirm_hang))
+            outcome = self._run(program, target or self._first, allowed, confirm_hang=confirm_hang)
+            outcomes.append(outcome)
             word = "failed" if outcomes[-1].status == "failed" else "not failed"
             if word == until:
                 break
         return outcomes
 
     def _run(
-        self, program: Program, target: str, deadlines: Deadlines, confirm_hang: bool
+        self,
+        program: Program,
+        target: str,
+        deadlines: Deadlines,
+        *,
+        confirm_hang: bool = True,
+        native: bool = True,
     ) -> Outcome:
         """What becomes of the program. What of ours raises is a defect, and is reported as one,
         unless nothing could run any more."""
 
         def run(one: Program) -> Outcome:
-            return self._run_one(one, target, deadlines, confirm_hang)
+            return self._run_one(one, target, deadlines, confirm_hang, native)
 
         try:
             outcome = run(program)
@@ -133,7 +141,12 @@ class Executor:
             return verdict.of_unrendered(traceback.format_exc())
 
     def _run_one(
-        self, program: Program, target: str, deadlines: Deadlines, confirm_hang: bool
+        self,
+        program: Program,
+        target: str,
+        deadlines: Deadlines,
+        confirm_hang: bool,
+        native: bool,
     ) -> Outcome:
         where = TARGETS[target]
         unfit = where.unfit(program, bool(self._config.preload))
@@ -144,7 +157,8 @@ class Executor:
         allowed = where.deadlines(deadlines)
         refused, alone = refusals.for_program(program), where.is_virtual
         job = Job.of(program, refused, allowed, target, plain, alone)
-        return self._sandbox(target).run(text, job, confirm_hang=confirm_hang)
+        sandbox = self._sandbox(target)
+        return sandbox.run(text, job, confirm_hang=confirm_hang, native=native)
 
     def harness_cpu_s(self) -> float:
         """CPU seconds that this process and its fork servers have used."""

@@ -125,7 +125,8 @@ class Desk:
             there = [one for one in (*self.active, *self._queue) if one.id not in asked]
             if not there:
                 return None
-            for investigation in sorted(there, key=lambda one: one.rank):
+            filed = {bucket.kind for bucket in self.buckets}
+            for investigation in sorted(there, key=lambda one: one.rank(filed)):
                 asked.add(investigation.id)
                 if investigation in self._queue:
                     if self._rounding_off:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -66,18 +66,18 @@ class Investigation:
         assert self.outcome.failure is not None
         return self.outcome.failure
 
-    @property
-    def rank(self) -> tuple[bool, bool, int, int, int]:
+    def rank(self, filed: Collection[str]) -> tuple[bool, bool, int, bool, int, int]:
         """Known issues after new ones, what is minimized first, then what costs less, of what costs
-        alike the worst, then in the order they were found.
+        alike what is of none of the kinds `filed`, then the worst, in the order they were found.
 
         The cost is that of one candidate, all its attempts together, as a power of four of seconds:
         a crash that shows in one run of five would else hold up ten findings that always show.
         """
         seconds = attempts_for(self.failed, self.runs) * self.candidate_s
         cost = math.ceil(math.log(max(seconds, 1.0), 4))
-        severity = SEVERITY[self.failure.kind]
-        return (self.known is not None, self.bucket is None, cost, severity, self.row.number)
+        kind, number = self.failure.kind, self.row.number
+        known, going_on = self.known is not None, self.bucket is None
+        return (known, going_on, cost, kind in filed, SEVERITY[kind], number)
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from test_campaign import run
 from actors.shard import Tally
 from fuzz.tasks import Answer, ReproTask, ShardTask, Task
 from generators.codec import program_id
-from generators.kernels.specs import Handwritten
+from generators.kernels.specs import Handwritten, Sdpa
 from generators.masks import Causal
-from generators.outcome import Cost
+from generators.outcome import Cost, Outcome
 from generators.program import Compile, Program, Shape
-from tests.fake_pool import PASSED, FakePool, judged, raised
+from tests.fake_pool import PASSED, FakePool, judged, raised, wrong
 
 
 class SeldomPool(FakePool):
@@ -85,3 +85,35 @@ def test_of_what_costs_alike_the_worst_comes_first(tmp_path: Path) -> None:
     run(tmp_path, pool=pool, max_shards=1)
     last_wrong = max(at for at, name in enumerate(pool.order) if name == "wrong_result")
     assert last_wrong < pool.order.index("compile_error")
+
+
+class ThreePool(FakePool):
+    """A shard with two wrong results of two causes and a compile error; notes what is run after."""
+
+    def __init__(self) -> None:
+        super().__init__(size=1)
+        self.order: list[str] = []
+
+    def answer(self, task: Task) -> Answer:
+        if isinstance(task, ShardTask):
+            tally = Tally(task.shard)
+            for program in (WRONG, replace(WRONG, kernel=Sdpa(), shape=Shape(q_len=17)), MASKED):
+                tally.add(program, self.judged(program))
+            return tally.report(1.0, 0.0)
+        if isinstance(task, ReproTask):
+            return super().answer(task)
+        outcomes = [self.judged(program) for program in task.programs]
+        for failure in (one.failure for one in outcomes if one.failure):
+            self.order.append(failure.diffs[0].output if failure.diffs else failure.kind.value)
+        return outcomes
+
+    def judged(self, program: Program) -> Outcome:
+        if program.mask is None and program.shape.q_len == 17:
+            return wrong("dq")
+        return judged(program, fresh=True)
+
+
+def test_of_what_costs_alike_a_kind_that_has_no_bucket_comes_first(tmp_path: Path) -> None:
+    pool = ThreePool()
+    run(tmp_path, pool=pool, max_shards=1)
+    assert list(dict.fromkeys(pool.order)) == ["out", "compile_error", "dq"]

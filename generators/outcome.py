@@ -33,10 +33,10 @@ class FailureKind(StrEnum):
 WORST_FIRST = (
     FailureKind.CRASH,
     FailureKind.ILLEGAL_ACCESS,
+    FailureKind.HANG,
     FailureKind.WRONG_RESULT,
     FailureKind.NONFINITE,
     FailureKind.MUTATION,
-    FailureKind.HANG,
     FailureKind.NONDETERMINISM,
     FailureKind.OUT_OF_MEMORY,
     FailureKind.METADATA_MISMATCH,
@@ -48,7 +48,7 @@ WORST_FIRST = (
     FailureKind.GRAPH_BREAK,
     FailureKind.RECOMPILE_LIMIT,
 )
-"""What a user of torch cannot notice or survive comes before what tells him that it failed."""
+"""What a user of torch cannot survive or notice comes before what tells him that it failed."""
 
 SEVERITY = {kind.value: place for place, kind in enumerate(WORST_FIRST)}
 

@@ -33,9 +33,11 @@ def of_ranks(directory: Path, spy: Callable[[int], str] | None) -> dict[str, str
         procs.send(pids[rank], confine.STACKS_SIGNAL)
     time.sleep(0.3)  # each writes its own
     places = {rank: _place(directory, rank) for rank in sorted(pids)}
-    spied = [rank for rank in sorted(pids) if spy and 0 < rank < SPIED_ON]
-    stacks = {f"stacks of rank {rank}": spy(pids[rank]) for rank in spied if spy}
-    return {"ranks": told(places), **stacks}
+    evidence = {"ranks": told(places)}
+    if spy is not None:
+        spied = [rank for rank in sorted(pids) if 0 < rank < SPIED_ON]
+        evidence |= {f"stacks of rank {rank}": spy(pids[rank]) for rank in spied}
+    return evidence
 
 
 def _rank(file: Path) -> int:

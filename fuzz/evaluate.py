@@ -18,6 +18,7 @@ import psutil
 
 from actors import procs
 from actors.idle import Idleness
+from actors.sandbox import GLANCE_S
 from corpus.signature import is_of_memory
 from fuzz.tasks import ReproRun, ReproTask
 from generators.outcome import Failure, FailureKind
@@ -28,9 +29,6 @@ lower behind the exception's name: tens of kB."""
 
 WRITTEN = 1 << 30
 """Bytes that a script may write to one file."""
-
-GLANCE_S = 2.0
-"""Seconds between two looks at whether the processes of a script sleep."""
 
 LEFT_OUT = ("PYTHON", "RAY_", "TORCH", "NVIDIA_TF32_OVERRIDE")
 """What the variables begin with that a script must not see."""
@@ -108,8 +106,7 @@ def _run_once(task: ReproTask, script: Path, folder: Path) -> ReproRun:
 
 def _status(processes: Sequence[subprocess.Popen[bytes]], task: ReproTask) -> int | None:
     """What the processes ended with: a signal, a failure, or 0; None when they hang."""
-    began = time.monotonic()
-    end, idleness = began + task.timeout_s, Idleness()
+    end, idleness = time.monotonic() + task.timeout_s, Idleness()
     running = list(processes)
     while running:
         with contextlib.suppress(subprocess.TimeoutExpired):

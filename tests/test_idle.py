@@ -10,8 +10,13 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from sources import source
 
 from actors.idle import Idleness
+from actors.job import Deadlines, Job
+from actors.sandbox import Sandbox
+from actors.scratch import Scratch
+from generators.outcome import FailureKind
 
 PAUSE_S = 0.3
 
@@ -66,7 +71,7 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 
 def longest(pid: int, looks: int = 5) -> float:
-    """The longest time that `pid` was seen idle for, and how long it was looked at."""
+    """The longest time, in seconds, that `pid` was seen idle for."""
     idleness, found = Idleness(), [0.0]
     for _ in range(looks):
         time.sleep(PAUSE_S)
@@ -120,3 +125,28 @@ def test_what_has_been_idle_and_works_again_begins_anew(
     process.stdin.flush()
     time.sleep(PAUSE_S)
     assert idleness.look([process.pid], time.monotonic()) == 0.0
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Sandbox]:
+    with Scratch.create() as scratch, Sandbox(scratch=scratch.root) as sandbox:
+        yield sandbox
+
+
+@pytest.mark.slow
+def test_what_sleeps_is_a_hang_before_its_deadline(sandbox: Sandbox) -> None:
+    job = Job(deadlines=Deadlines(eager=60.0, idle=1.0))
+    failure = sandbox.run(source("import threading; threading.Event().wait()"), job).failure
+    assert failure is not None and failure.raised is not None
+    assert failure.kind is FailureKind.HANG
+    assert failure.raised.message == "all asleep in phase eager for 3 s"
+    assert ("threading.py", "wait") in [(f.file, f.function) for f in failure.raised.frames]
+
+
+@pytest.mark.slow
+def test_what_sleeps_for_a_while_is_no_hang(sandbox: Sandbox) -> None:
+    # 6 s in all, as eager attention runs twice.
+    job = Job(deadlines=Deadlines(idle=1.8))
+    outcome = sandbox.run(source("import time; time.sleep(3)"), job)
+    assert outcome.status == "passed", outcome
+    assert "asleep" in outcome.skipped["deadline"]

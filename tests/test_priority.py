@@ -58,37 +58,11 @@ def test_what_shows_seldom_does_not_hold_up_what_always_shows(tmp_path: Path) ->
     assert last_masked < pool.order.index("retrying")
 
 
-class BothPool(FakePool):
-    """A shard with a compile error and then a wrong result; notes what is run after it."""
-
-    def __init__(self) -> None:
-        super().__init__(size=1)
-        self.order: list[str] = []
-
-    def answer(self, task: Task) -> Answer:
-        if isinstance(task, ShardTask):
-            tally = Tally(task.shard)
-            for program in (MASKED, WRONG):
-                tally.add(program, judged(program, fresh=False))
-            return tally.report(1.0, 0.0)
-        if not isinstance(task, ReproTask):
-            failure = judged(task.programs[0], fresh=True).failure
-            self.order += [failure.kind.value] if failure else []
-        return super().answer(task)
-
-
 WRONG = Program(kernel=Handwritten(), shape=Shape(kv_len=48, batch=3))
 
 
-def test_of_what_costs_alike_the_worst_comes_first(tmp_path: Path) -> None:
-    pool = BothPool()
-    run(tmp_path, pool=pool, max_shards=1)
-    last_wrong = max(at for at, name in enumerate(pool.order) if name == "wrong_result")
-    assert last_wrong < pool.order.index("compile_error")
-
-
 class ThreePool(FakePool):
-    """A shard with two wrong results of two causes and a compile error; notes what is run after."""
+    """A shard with a compile error and wrong results of two causes; notes what is run after it."""
 
     def __init__(self) -> None:
         super().__init__(size=1)
@@ -97,7 +71,7 @@ class ThreePool(FakePool):
     def answer(self, task: Task) -> Answer:
         if isinstance(task, ShardTask):
             tally = Tally(task.shard)
-            for program in (WRONG, replace(WRONG, kernel=Sdpa(), shape=Shape(q_len=17)), MASKED):
+            for program in (MASKED, WRONG, replace(WRONG, kernel=Sdpa(), shape=Shape(q_len=17))):
                 tally.add(program, self.judged(program))
             return tally.report(1.0, 0.0)
         if isinstance(task, ReproTask):
@@ -111,6 +85,13 @@ class ThreePool(FakePool):
         if program.mask is None and program.shape.q_len == 17:
             return wrong("dq")
         return judged(program, fresh=True)
+
+
+def test_of_what_costs_alike_the_worst_comes_first(tmp_path: Path) -> None:
+    pool = ThreePool()
+    run(tmp_path, pool=pool, max_shards=1)
+    last_wrong = max(at for at, name in enumerate(pool.order) if name == "out")
+    assert last_wrong < pool.order.index("compile_error")
 
 
 def test_of_what_costs_alike_a_kind_that_has_no_bucket_comes_first(tmp_path: Path) -> None:

@@ -155,22 +155,6 @@ def test_a_slow_program_is_no_hang_at_the_second_try(sandbox: Sandbox) -> None:
     assert "3 s" in outcome.skipped["deadline"]
 
 
-def test_what_sleeps_is_a_hang_before_its_deadline(sandbox: Sandbox) -> None:
-    job = Job(deadlines=Deadlines(eager=60.0, idle=1.0))
-    outcome = sandbox.run(source("import threading; threading.Event().wait()"), job)
-    assert failing(outcome) == HANG
-    assert said(outcome) == "all asleep in phase eager for 3 s"
-    assert ("threading.py", "wait") in functions(outcome)
-
-
-def test_what_sleeps_for_a_while_is_no_hang(sandbox: Sandbox) -> None:
-    # 6 s in all, as eager attention runs twice.
-    job = Job(deadlines=Deadlines(idle=1.8))
-    outcome = sandbox.run(source("import time; time.sleep(3)"), job)
-    assert outcome.status == "passed", outcome
-    assert "asleep" in outcome.skipped["deadline"]
-
-
 def test_without_confirmation_the_first_missed_deadline_decides(sandbox: Sandbox) -> None:
     outcome = sandbox.run(source("import time; time.sleep(1.5)"), HASTY, confirm_hang=False)
     assert failing(outcome) == HANG

@@ -242,7 +242,7 @@ class Sandbox:
             if not ready and verdict.fatal_signal(attempt.directory) is not None:
                 self._end_now(attempt)
             elif not ready and self._asleep_s(attempt) >= deadlines.idle:
-                why = f"all asleep in phase {attempt.phase} for {deadlines.idle:g} s"
+                why = f"{verdict.ASLEEP} in phase {attempt.phase} for {deadlines.idle:g} s"
                 self._hangs(attempt, why)
             elif any(fd != messages.fd for fd, _ in ready):
                 attempt.ended = self._zygote().receive(0.0)

@@ -13,6 +13,8 @@ from generators.outcome import Cost, Failure, FailureKind, Frame, Layer, Outcome
 
 ORACLE = "watchdog"
 HARNESS = "harness"
+ASLEEP = "all asleep"
+"""How the message of a hang begins that was told before a deadline: nothing of it did anything."""
 _LAST_WORDS = re.compile(
     r"^\s*(terminate called.*|what\(\):.*|\*\*\* .* \*\*\*.*|.*[Aa]ssertion .*failed.*"
     r"|(?:free|malloc\w*|realloc|munmap_chunk)\(\):.*|corrupted .*|double free.*)$",

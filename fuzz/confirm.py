@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from actors.job import Deadlines
-from actors.verdict import is_defect
+from actors.verdict import ASLEEP, is_defect
 from corpus.signature import signature
 from fuzz.evaluate import reproduces
 from fuzz.minimize import Judge
@@ -178,9 +178,12 @@ def hasty(failure: Failure, seconds: dict[str, float], deadlines: Deadlines) -> 
 
 def candidate_s(outcome: Outcome, deadlines: Deadlines) -> float:
     """Seconds that a run takes of a program that fails like `outcome` while it is minimized, when a
-    hang is given less time than when it was found."""
+    hang is given less time than when it was found, and one that sleeps is told by that."""
     failure, took = outcome.failure, outcome.cost.phases
     if failure is None or failure.kind is not FailureKind.HANG:
         return outcome.cost.wall_s
     others = sum(seconds for phase, seconds in took.items() if phase != failure.phase.value)
-    return others + hasty(failure, took, deadlines).of(failure.phase)
+    shorter = hasty(failure, took, deadlines)
+    asleep = failure.raised is not None and failure.raised.message.startswith(ASLEEP)
+    left = shorter.of(failure.phase)
+    return others + (min(left, shorter.idle) if asleep else left)

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from actors.job import Deadlines
+from actors.verdict import ASLEEP
 from fuzz.confirm import Confirm, attempts_for, candidate_s, hasty, is_flaky
 from fuzz.schedule import FairShare, Timetable
 from fuzz.tasks import Answer, RunTask, TaskFailed, WorkerDied
-from generators.outcome import DEADLINE, Cost, Failure, FailureKind, Outcome, Phase
+from generators.outcome import DEADLINE, Cost, Failure, FailureKind, Outcome, Phase, Raised
 from generators.program import Program
 
 
@@ -145,5 +146,8 @@ def test_what_hangs_is_as_urgent_as_its_shorter_deadlines_allow() -> None:
         cost=Cost(wall_s=61.5, phases=seconds),
     )
     assert candidate_s(hang, Deadlines(compile=20)) == 1.5 + 5
+    raised = Raised(type="Hang", message=f"{ASLEEP} in phase compile for 60 s")
+    asleep = Failure(kind=FailureKind.HANG, phase=Phase.COMPILE, raised=raised)
+    assert candidate_s(replace(hang, failure=asleep), Deadlines(compile=20, idle=8)) == 1.5 + 2
     slow = replace(hang, failure=Failure(kind=FailureKind.COMPILE_ERROR, phase=Phase.COMPILE))
     assert candidate_s(slow, Deadlines(compile=20)) == 61.5

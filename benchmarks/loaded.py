@@ -1,14 +1,15 @@
 """Is a slow machine ever called a hang?
 
-    PYTHONPATH=. python benchmarks/loaded.py [--programs 1000] [--busy 4] [--workers 2]
+    PYTHONPATH=. python benchmarks/loaded.py [--passing 1000] [--busy 4] [--workers 2]
 
 Runs programs of every kind with the deadlines of configs/overnight.yaml while other processes keep
-every core busy. What is called a hang then runs again with nothing beside it: if it ends there, it
-was a false one.
+every core busy, until `--passing` of them have passed. What is called a hang then runs again with
+nothing beside it: if it ends there, it was a false one.
 """
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 import time
@@ -25,10 +26,13 @@ from actors.worker import WorkerConfig
 from fuzz.cli_pool import outcomes
 from fuzz.config import load_config
 from fuzz.ray_pool import RayPool
-from generators.outcome import FailureKind, Outcome
+from generators.outcome import DEADLINE, FailureKind, Outcome
+from generators.program import Program
 from generators.shards import shard_programs
 
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "overnight.yaml"
+SHARDS = 10
+"""As many make a line of the output."""
 SPIN = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"
 
 
@@ -37,7 +41,7 @@ def is_hang(outcome: Outcome) -> bool:
 
 
 def main(
-    programs: Annotated[int, typer.Option(help="Programs to run.")] = 1000,
+    passing: Annotated[int, typer.Option(help="Programs that have to pass.")] = 1000,
     busy: Annotated[int, typer.Option(help="Processes that spin beside them.")] = 4,
     workers: Annotated[int, typer.Option(help="Workers, one CPU each.")] = 2,
     seed: Annotated[int, typer.Option(help="Of the programs.")] = 1,
@@ -45,11 +49,9 @@ def main(
     console = Console(width=110)
     config = load_config(CONFIG)
     size, profiles = config.shard_size, dict(config.profiles)
-    drawn = [
-        program
-        for index in range(-(-programs // size))
-        for program in shard_programs(seed, index, size, profiles)
-    ][:programs]
+    words: Counter[str] = Counter()
+    hung: list[Program] = []
+    patience = 0
     with Scratch.create() as scratch:
         deadlines = Deadlines(**config.deadlines.model_dump())
         pool = RayPool(WorkerConfig(scratch=str(scratch.root), deadlines=deadlines), workers)
@@ -58,14 +60,22 @@ def main(
         spinning = [subprocess.Popen(command, start_new_session=True) for _ in range(busy)]
         began = time.monotonic()
         try:
-            told = outcomes(pool, drawn)
+            for first in itertools.count(step=SHARDS):
+                shards = range(first, first + SHARDS)
+                drawn = [p for i in shards for p in shard_programs(seed, i, size, profiles)]
+                told = outcomes(pool, drawn)
+                words.update(o.failure.kind.value if o.failure else o.status for o in told)
+                hung += [p for p, o in zip(drawn, told, strict=True) if is_hang(o)]
+                patience += sum(DEADLINE in outcome.skipped for outcome in told)
+                took = time.monotonic() - began
+                console.print(f"{took:6.0f} s beside {busy} processes: {dict(words)}")
+                if words["passed"] >= passing:
+                    break
         finally:
             for process in spinning:
                 process.kill()
                 process.wait()
-        words = Counter(o.failure.kind.value if o.failure else o.status for o in told)
-        console.print(f"{dict(words)} in {time.monotonic() - began:.0f} s beside {busy} processes")
-        hung = [program for program, outcome in zip(drawn, told, strict=True) if is_hang(outcome)]
+        console.print(f"{patience} missed a deadline and ended with a longer one")
         real = sum(is_hang(outcome) for outcome in outcomes(pool, hung))
         pool.close()
     console.print(f"{len(hung)} called a hang, {len(hung) - real} of them falsely")

@@ -9,10 +9,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
+import psutil
 import pytest
 from sources import source
 
-from actors.idle import Idleness
+from actors.idle import POLLING, Idleness, Thread
 from actors.job import Deadlines, Job
 from actors.sandbox import Sandbox
 from actors.scratch import Scratch
@@ -93,12 +94,40 @@ def test_what_works_is_not(start: Callable[..., subprocess.Popen[str]], body: st
 def test_what_is_kept_from_the_cpu_is_not_idle(
     start: Callable[..., subprocess.Popen[str]],
 ) -> None:
-    cpu = min(os.sched_getaffinity(0))
-    spin = "print(flush=True)\nwhile True: pass"
-    starved = start(f"import os; os.nice(19)\n{spin}", cpu)
-    for _ in range(3):
-        start(spin, cpu)
-    assert longest(starved.pid) == 0.0
+    # All of one session, as Linux may share out the CPUs by session: it gets less than 1% of one.
+    body = """
+import os
+print(flush=True)
+for _ in range(3):
+    if not os.fork():
+        while True: pass
+os.nice(19)
+while True: pass
+"""
+    pid = start(body, min(os.sched_getaffinity(0))).pid
+    before = psutil.Process(pid).cpu_times().user
+    assert longest(pid) == 0.0
+    assert psutil.Process(pid).cpu_times().user - before < POLLING * 5 * PAUSE_S
+
+
+@pytest.mark.parametrize(
+    ("now", "works"),
+    [
+        (Thread("R", 1.001, 1.92, 208), False),  # gloo's, on two CPUs with four busy processes
+        (Thread("R", 1.096, 2.888, 135), True),  # a compiler beside it
+        (Thread("R", 1.01, 2.97, 104), True),  # one with less than 1% of a CPU
+        (Thread("R", 1.0, 1.0, 100), True),  # waits for its turn all the time
+        (Thread("D", 1.0, 1.0, 101), False),
+        (Thread("S", 1.0, 1.0, 100), False),
+    ],
+)
+def test_what_a_thread_on_a_loaded_machine_does_in_two_seconds(now: Thread, works: bool) -> None:
+    assert now.worked_since(Thread("R", 1.0, 1.0, 100), 2.0) is works
+
+
+def test_who_waits_for_the_disk_is_at_work() -> None:
+    waits = Thread("D", 1.0, 1.0, 100)
+    assert waits.worked_since(waits, 2.0)
 
 
 def test_one_that_works_keeps_the_others_from_being_idle(

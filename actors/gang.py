@@ -6,13 +6,15 @@ from __future__ import annotations
 import linecache
 import re
 import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 from actors import confine, procs
+from corpus.frames import GENERATED, GENERATED_FILE
 
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
+_WAITS = re.compile(r"torch\.ops\._c10d_functional\.wait_tensor\.default\((\w+)\)")
+_COLLECTIVE = re.compile(r"(?:\w+ = )?torch\.ops\._c10d_functional\.(?!wait_tensor)")
 SPIED_ON = 8
 """Ranks whose native stacks are taken: some seconds each."""
 
@@ -59,16 +61,27 @@ def _place(directory: Path, rank: int) -> Place:
 
 
 def told(places: dict[int, Place]) -> str:
-    """One line a rank, then those that are elsewhere than most."""
+    """One line a rank, then those that are elsewhere than most, or which are together."""
     lines = [f"rank {rank}: {_at(place)}" for rank, place in places.items()]
-    count = Counter(places.values())
-    usual, most = count.most_common(1)[0]
-    others = [rank for rank, place in places.items() if place != usual]
-    if others and most > len(others):
-        lines.append(f"went another way: {', '.join(f'rank {rank}' for rank in others)}")
+    together: dict[Place, list[str]] = {}
+    for rank, place in places.items():
+        together.setdefault(_comparable(place), []).append(f"rank {rank}")
+    most, *fewer = sorted(together.values(), key=len, reverse=True)
+    others = [rank for ranks in fewer for rank in ranks]
+    if others and len(most) > len(others):
+        lines.append(f"went another way: {', '.join(others)}")
     elif others:
-        lines.append(f"went {len(count)} ways")
+        ways = "; ".join(", ".join(ranks) for ranks in together.values())
+        lines.append(f"went {len(together)} ways: {ways}")
     return "\n".join(lines)
+
+
+def _comparable(place: Place) -> Place:
+    """Inductor writes a file for each rank, named after what is in it, such as the rank."""
+    return tuple(
+        (GENERATED if GENERATED_FILE.fullmatch(Path(file).name) else file, line, function)
+        for file, line, function in place
+    )
 
 
 def _at(place: Place) -> str:
@@ -78,8 +91,18 @@ def _at(place: Place) -> str:
         return "has ended"
     inner = next((frame for frame in place if not frame[0].endswith("torch/_ops.py")), place[0])
     outer = next((frame for frame in place if "/torch/" not in frame[0]), place[-1])
-    code = linecache.getline(outer[0], outer[1]).strip()
+    code = _asked(linecache.getlines(outer[0])[: outer[1]])
     return f"{inner[2]} ({_short(inner[0])}:{inner[1]}), from {_short(outer[0])}:{outer[1]}: {code}"
+
+
+def _asked(lines: list[str]) -> str:
+    """The last of `lines`; where it waits for a collective that generated code has begun, that."""
+    *earlier, last = (line.strip() for line in lines or [""])
+    if waits := _WAITS.match(last):
+        result = re.compile(rf"\b{waits[1]}\b")
+        begun = (one for one in reversed(earlier) if _COLLECTIVE.match(one) and result.search(one))
+        return next(begun, last)
+    return last
 
 
 def _short(file: str) -> str:

@@ -45,6 +45,7 @@ def main(
     busy: Annotated[int, typer.Option(help="Processes that spin beside them.")] = 4,
     workers: Annotated[int, typer.Option(help="Workers, one CPU each.")] = 2,
     seed: Annotated[int, typer.Option(help="Of the programs.")] = 1,
+    first: Annotated[int, typer.Option(help="Shard to begin with.")] = 0,
 ) -> None:
     console = Console(width=110)
     config = load_config(CONFIG)
@@ -60,15 +61,16 @@ def main(
         spinning = [subprocess.Popen(command, start_new_session=True) for _ in range(busy)]
         began = time.monotonic()
         try:
-            for first in itertools.count(step=SHARDS):
-                shards = range(first, first + SHARDS)
+            for start in itertools.count(first, SHARDS):
+                shards = range(start, start + SHARDS)
                 drawn = [p for i in shards for p in shard_programs(seed, i, size, profiles)]
                 told = outcomes(pool, drawn)
                 words.update(o.failure.kind.value if o.failure else o.status for o in told)
                 hung += [p for p, o in zip(drawn, told, strict=True) if is_hang(o)]
                 patience += sum(DEADLINE in outcome.skipped for outcome in told)
                 took = time.monotonic() - began
-                console.print(f"{took:6.0f} s beside {busy} processes: {dict(words)}")
+                before = f"{took:6.0f} s beside {busy} processes, shards to {shards.stop - 1}"
+                console.print(f"{before}: {dict(words)}")
                 if words["passed"] >= passing:
                     break
         finally:

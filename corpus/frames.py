@@ -86,7 +86,8 @@ GENERIC_FUNCTIONS = re.compile(
 )
 
 
-_GENERATED_FILE = re.compile(r"c[a-z0-9]{20,}(?:\.main)?\.(?:py|so|cpp)")
+GENERATED_FILE = re.compile(r"c[a-z0-9]{20,}(?:\.main)?\.(?:py|so|cpp)")
+"""Named by the hash of what is in it."""
 
 # Allocators, signal handlers, dispatchers and the way to a signal say nothing of the cause.
 _GENERIC_NATIVE = re.compile(
@@ -131,7 +132,7 @@ def _is_native(frame: Frame) -> bool:
 
 def _file(frame: Frame) -> str:
     file = re.sub(r"\.so[.\d]*$", ".so", frame.file)
-    return GENERATED if _GENERATED_FILE.fullmatch(file) else file
+    return GENERATED if GENERATED_FILE.fullmatch(file) else file
 
 
 def _plain(function: str) -> str:

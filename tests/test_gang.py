@@ -33,9 +33,26 @@ rank = int(os.environ["RANK"])
 def test_ranks_that_are_elsewhere_than_most_are_named() -> None:
     here, there = (("wait.py", 3, "wait"),), (("other.py", 7, "gather"),)
     assert told({0: here, 1: here, 2: there}).splitlines()[-1] == "went another way: rank 2"
-    assert told({0: here, 1: there}).splitlines()[-1] == "went 2 ways"
+    assert told({0: here, 1: there}).splitlines()[-1] == "went 2 ways: rank 0; rank 1"
     assert "rank 1: has ended" in told({0: here, 1: ()})
     assert len(told({0: here, 1: here}).splitlines()) == 2
+
+
+def test_what_each_rank_compiled_is_compared_and_says_which_collective_it_waits_for(
+    tmp_path: Path,
+) -> None:
+    places = {}
+    for rank in range(3):
+        file = tmp_path / f"c{rank}{'q' * 50}.py"
+        gathers = "buf2 = torch.ops._c10d_functional.all_gather_into_tensor.default(buf1, 2, '0')"
+        between = ["assert_size_stride(buf2, (2, 16), (16, 1))", "# _c10d_functional.wait_tensor"]
+        waits = "torch.ops._c10d_functional.wait_tensor.default(buf2)"
+        file.write_text("\n".join([f"rank = {rank}", gathers, *between * (1 + rank // 2), waits]))
+        wait = ("/site-packages/torch/_ops.py", 3, "redispatch")
+        places[rank] = (wait, (str(file), 5 + 2 * (rank // 2), "call"))
+    *lines, last = told(places).splitlines()
+    assert all(line.endswith(gathers) for line in lines)
+    assert last == "went another way: rank 2"
 
 
 @pytest.fixture(scope="module")

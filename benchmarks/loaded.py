@@ -26,6 +26,7 @@ from actors.worker import WorkerConfig
 from fuzz.cli_pool import outcomes
 from fuzz.config import load_config
 from fuzz.ray_pool import RayPool
+from generators.codec import dump_program
 from generators.outcome import DEADLINE, FailureKind, Outcome
 from generators.program import Program
 from generators.shards import shard_programs
@@ -66,7 +67,11 @@ def main(
                 drawn = [p for i in shards for p in shard_programs(seed, i, size, profiles)]
                 told = outcomes(pool, drawn)
                 words.update(o.failure.kind.value if o.failure else o.status for o in told)
-                hung += [p for p, o in zip(drawn, told, strict=True) if is_hang(o)]
+                for program, outcome in zip(drawn, told, strict=True):
+                    if outcome.failure and outcome.failure.raised and is_hang(outcome):
+                        hung.append(program)
+                        console.print(f"hang: {outcome.failure.raised.message}")
+                        console.print(dump_program(program), highlight=False, soft_wrap=True)
                 patience += sum(DEADLINE in outcome.skipped for outcome in told)
                 took = time.monotonic() - began
                 before = f"{took:6.0f} s beside {busy} processes, shards to {shards.stop - 1}"

@@ -30,10 +30,10 @@ class Thread:
 
     def worked_since(self, before: Thread, seconds: float) -> bool:
         """Whether it was at work for `seconds`, since it was `before`."""
-        ran = self.ran - before.ran
-        if ran > POLLING * seconds or self.state == before.state == "D":  # D: for the disk
+        ran, states = self.ran - before.ran, before.state + self.state
+        if ran > POLLING * seconds or states in ("DD", "DR", "RD"):  # D: waits for the disk
             return True
-        if self.state == before.state == "R" and self.turns == before.turns:
+        if states == "RR" and self.turns == before.turns:
             return True  # it still waits for its turn, which is not told before it gets it
         if self.waited is None or before.waited is None:
             return False

@@ -68,9 +68,10 @@ def main(
                 told = outcomes(pool, drawn)
                 words.update(o.failure.kind.value if o.failure else o.status for o in told)
                 for program, outcome in zip(drawn, told, strict=True):
-                    if outcome.failure and outcome.failure.raised and is_hang(outcome):
+                    if is_hang(outcome):
                         hung.append(program)
-                        console.print(f"hang: {outcome.failure.raised.message}")
+                        raised = outcome.failure.raised if outcome.failure else None
+                        console.print(f"hang: {raised.message if raised else 'not said why'}")
                         console.print(dump_program(program), highlight=False, soft_wrap=True)
                 patience += sum(DEADLINE in outcome.skipped for outcome in told)
                 took = time.monotonic() - began

@@ -117,7 +117,7 @@ while True: pass
         (Thread("R", 1.096, 2.888, 135), True),  # a compiler beside it
         (Thread("R", 1.01, 2.97, 104), True),  # one with less than 1% of a CPU
         (Thread("R", 1.0, 1.0, 100), True),  # waits for its turn all the time
-        (Thread("D", 1.0, 1.0, 101), False),
+        (Thread("D", 1.0, 1.0, 101), True),
         (Thread("S", 1.0, 1.0, 100), False),
     ],
 )

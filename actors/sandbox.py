@@ -10,58 +10,28 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from actors import stacks, verdict
-from actors.devices import DEVICES
+from actors.activity import Activity
+from actors.attempt import Attempt
 from actors.files import drop_headers_since, remove_tree
 from actors.fork_server import ForkServer, SandboxError, ZygoteDied, headers_folder
-from actors.idle import Idleness
 from actors.job import Job, Limits
 from actors.messages import Messages
 from generators.codec import outcome_from_data
 from generators.outcome import DEADLINE, Cost, FailureKind, Outcome, Phase
 
 PATIENCE = 3.0  # a suspected hang is tried again with this many times the deadlines
-LEAVING_S = 10.0  # a child that has told its outcome may take this long to end
 GLANCE_S = 2.0  # how often a silent child is looked at: it may sleep, or be stuck in a crash
+BLINK_S = 0.25  # how often it is looked at, at most, and how exact deadlines are
 SPACE_S = 120.0  # another program that fills the disk has its deadlines
 FREE_BYTES = 512 << 20  # a program needs room for its caches; less would look like its failure
 
 __all__ = ["Sandbox", "SandboxError"]
-
-
-@dataclass
-class _Attempt:
-    """What is known of a run so far."""
-
-    directory: Path
-    job: Job
-    native: bool
-    """Whether native stacks are taken when it hangs."""
-    pid: int = 0
-    phase: Phase = Phase.BUILD
-    entered: float = 0.0
-    phases: dict[str, float] = field(default_factory=dict)
-    result: dict[str, Any] | None = None
-    defect: str | None = None
-    ended: dict[str, Any] | None = None
-    hang: tuple[str, dict[str, str]] | None = None
-    """What it was called one for, and the evidence."""
-    idleness: Idleness = field(default_factory=Idleness)
-
-    @property
-    def source(self) -> Path:
-        return self.directory / "program.py"
-
-    def enter(self, now: float, phase: Phase | None) -> None:
-        spent = self.phases.get(self.phase.value, 0.0) + now - self.entered
-        self.phases[self.phase.value] = spent
-        self.entered = now
-        self.phase = phase or self.phase
 
 
 class Sandbox:
@@ -152,7 +122,7 @@ class Sandbox:
 
     def _attempt(self, source: str, job: Job, *, native: bool) -> Outcome:
         self._runs += 1
-        attempt = _Attempt(self._folder / f"r{self._runs}", job, native)
+        attempt = Attempt(self._folder / f"r{self._runs}", job, native)
         began = time.time()
         try:
             self._write(attempt, source)
@@ -164,7 +134,7 @@ class Sandbox:
             drop_headers_since(self._headers, began)
         return outcome
 
-    def _write(self, attempt: _Attempt, source: str) -> None:
+    def _write(self, attempt: Attempt, source: str) -> None:
         try:
             self._await_space()
             attempt.directory.mkdir()
@@ -185,7 +155,7 @@ class Sandbox:
                     raise SandboxError(f"{folder.parent}: less than 512 MiB are free there")
                 time.sleep(1)
 
-    def _watch(self, attempt: _Attempt) -> bool:
+    def _watch(self, attempt: Attempt) -> bool:
         """Runs the child to its end; True when the zygote died with it."""
         token = secrets.token_hex(16)
         request = {"directory": str(attempt.directory), "token": token}
@@ -194,7 +164,8 @@ class Sandbox:
         messages = Messages(reading, token)
         try:
             attempt.pid = self._fork(request, writing)
-            attempt.entered = time.monotonic()
+            attempt.began = attempt.entered = time.monotonic()
+            attempt.activity = Activity(attempt.began)
             self._until_ended(attempt, messages)
             self._take(attempt, messages)
             if attempt.ended is not None and attempt.ended["left"]:
@@ -225,23 +196,25 @@ class Sandbox:
         finally:
             os.close(writing)
 
-    def _until_ended(self, attempt: _Attempt, messages: Messages) -> None:
+    def _until_ended(self, attempt: Attempt, messages: Messages) -> None:
         deadlines = attempt.job.deadlines
-        end = attempt.entered + deadlines.total
         poll = select.poll()
         poll.register(messages.fd, select.POLLIN)
         poll.register(self._zygote().link, select.POLLIN)
         while attempt.ended is None:
-            allowed = deadlines.of(attempt.phase) if attempt.result is None else LEAVING_S
-            left = min(attempt.entered + allowed, end) - time.monotonic()
+            left = attempt.end - time.monotonic()
             if left <= 0:  # asked before what is ready, or a flood of messages would hold us up
-                missed = min(allowed, deadlines.total)
-                self._hangs(attempt, f"no progress in phase {attempt.phase} in {missed:g} s")
-                continue
-            ready = poll.poll(min(left, GLANCE_S) * 1000 + 1)
+                self._look(attempt)
+                if attempt.end <= time.monotonic():
+                    missed = min(attempt.allowed, deadlines.total)
+                    self._hangs(attempt, f"no progress in phase {attempt.phase} in {missed:g} s")
+                    continue
+            ready = poll.poll(min(max(left, BLINK_S), GLANCE_S) * 1000 + 1)
+            if not ready:
+                self._look(attempt)
             if not ready and verdict.fatal_signal(attempt.directory) is not None:
                 self._end_now(attempt)
-            elif not ready and self._asleep_s(attempt) >= deadlines.idle:
+            elif not ready and attempt.asleep >= deadlines.idle:
                 why = f"{verdict.ASLEEP} in phase {attempt.phase} for {deadlines.idle:g} s"
                 self._hangs(attempt, why)
             elif any(fd != messages.fd for fd, _ in ready):
@@ -249,7 +222,7 @@ class Sandbox:
             elif ready and not self._take(attempt, messages):
                 poll.unregister(messages.fd)
 
-    def _take(self, attempt: _Attempt, messages: Messages) -> bool:
+    def _take(self, attempt: Attempt, messages: Messages) -> bool:
         """Takes in what the child has said; False when it will say no more."""
         told, more = messages.read()
         for message in told:
@@ -265,16 +238,12 @@ class Sandbox:
                 attempt.defect = message["defect"]
         return more
 
-    def _asleep_s(self, attempt: _Attempt) -> float:
-        """Seconds for which nothing of a program's has run since it entered its phase. Where an
-        accelerator works for it, that says nothing."""
-        if attempt.job.target in DEVICES:
-            return 0.0
+    def _look(self, attempt: Attempt) -> None:
         now = time.monotonic()
-        asleep = attempt.idleness.look(self._zygote().below(), now)
-        return min(asleep, now - attempt.entered)
+        if now - attempt.activity.looked >= BLINK_S:
+            attempt.activity.look(self._zygote().below(), now)
 
-    def _hangs(self, attempt: _Attempt, why: str) -> None:
+    def _hangs(self, attempt: Attempt, why: str) -> None:
         """A missed deadline: stacks first, then the end of all that runs below the zygote."""
         if attempt.result is None:
             session = self._zygote().below()
@@ -282,12 +251,14 @@ class Sandbox:
                 evidence = stacks.of_hang(
                     attempt.pid, session, attempt.directory, native=attempt.native
                 )
+                if attempt.kept >= 1.0:
+                    evidence["kept from the CPUs"] = f"for {attempt.kept:.0f} s of that"
             except Exception as error:  # whatever is in its way, the program is ended
                 evidence = {"stacks": f"not to be had: {error!r}"}
             attempt.hang = (why, evidence)
         self._end_now(attempt)
 
-    def _end_now(self, attempt: _Attempt) -> None:
+    def _end_now(self, attempt: Attempt) -> None:
         zygote = self._zygote()
         zygote.kill_below()
         attempt.ended = zygote.receive(3.0)
@@ -296,7 +267,7 @@ class Sandbox:
 
     # --- what became of it
 
-    def _judge(self, attempt: _Attempt, died: bool) -> Outcome:
+    def _judge(self, attempt: Attempt, died: bool) -> Outcome:
         ended = attempt.ended or {"ended": 0, "cpu_s": 0.0, "peak_rss_mb": 0.0}
         cost = Cost(
             wall_s=round(sum(attempt.phases.values()), 4),

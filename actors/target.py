@@ -38,6 +38,9 @@ INTERPRETED_KERNELS = ("flex", "handwritten")
 INTERPRETED_COST = 3_000_000
 """Multiply-adds of one attention call that is interpreted, which takes seconds."""
 
+VIRTUAL_COST = 400_000_000
+"""The same where nothing is computed, but what a program was minimized to is on the CPU."""
+
 PROMISES = {"ROWS_GUARANTEED_SAFE", "BLOCKS_ARE_CONTIGUOUS"}
 """Options of flex_attention's kernels by which a program vouches for its mask: where that does not
 hold, the numbers are the program's own fault."""
@@ -75,10 +78,10 @@ class Target:
     @property
     def place(self) -> Place:
         """What programs are drawn for it."""
-        cost = INTERPRETED_COST if self.interpreted else MAX_COST
+        cost = VIRTUAL_COST if self.is_virtual else MAX_COST
         fake_npu = isinstance(self.card, Npu)
         return Place(
-            max_cost=cost,
+            max_cost=INTERPRETED_COST if self.interpreted else cost,
             gpu=self.device in GPUS,
             backends=BEFORE_CODE if fake_npu else BACKENDS,
             one_rank=fake_npu,

@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -28,11 +29,12 @@ from rich.console import Console
 from rich.table import Table
 
 from corpus.bucket import Bucket
+from corpus.case import read_bucket
 from corpus.store import Store
 from fuzz.campaign import launch
 from fuzz.config import CampaignConfig, load_config
+from fuzz.findings import bucket_folders
 from fuzz.live import BucketView, Snapshot
-from generators.codec import program_id
 from generators.swarm import UserFunction
 
 HERE = Path(__file__).resolve().parent / "seeds"
@@ -72,14 +74,14 @@ class Incident:
         """Whether a minimized bucket of that kind and title is the incident's."""
         if not self.trained:
             return True
-        programs = [row.best for row in store.failures(bucket=bucket.id) if row.best is not None]
         return any(
-            program.training is not None
+            row.best is not None
+            and row.best.training is not None
             and any(
                 name.startswith("target=") and what == "passes"
-                for name, what in store.variants(program_id(program)).items()
+                for name, what in store.variants(row.program_id).items()
             )
-            for program in programs
+            for row in store.failures(bucket=bucket.id)
         )
 
 
@@ -158,11 +160,21 @@ class Watch:
             raise Ended
 
 
+def known_to(incident: Incident, corpora: Sequence[Path]) -> list[Path]:
+    """The shipped buckets of `corpora` that are not the incident's: what is known costs nothing."""
+    return [
+        folder
+        for corpus in corpora
+        for folder in bucket_folders(corpus)
+        if not incident.is_in(read_bucket(folder))
+    ]
+
+
 def campaign(
     incident: Incident, base: CampaignConfig, directory: Path, limit_s: float
 ) -> tuple[str, ...]:
     """One campaign of at most `limit_s` CPU seconds; the cells of its row."""
-    changes: dict[str, object] = {}
+    changes: dict[str, object] = {"corpus": known_to(incident, base.corpus)}
     if incident.files:
         changes["preload"] = list(incident.files)
     profile = incident.profile

@@ -301,14 +301,16 @@ class Store:
     # Variants
 
     def save_variants(self, program: str, results: Mapping[str, str]) -> None:
-        """Record what the variants of a minimized program (its id) did, by the variant's name."""
+        """Record what the variants of a failure's minimized program did, by the variant's name;
+        `program` is the id of the program that was found, as what it is minimized to may be another
+        failure's too."""
         with self._writing() as connection:
             for name, result in results.items():
                 values = {"program_id": program, "name": name, "result": result}
                 _upsert(connection, VARIANTS, values, ("program_id", "name"))
 
     def variants(self, program: str) -> dict[str, str]:
-        """What the variants of the program with that id did, by name."""
+        """The same of the failure of the program with that id."""
         query = select(VARIANTS.c.name, VARIANTS.c.result).where(VARIANTS.c.program_id == program)
         with self._reading() as connection:
             return {name: result for name, result in connection.execute(query.order_by("name"))}

@@ -170,7 +170,8 @@ def _results(cases: Sequence[Case], at: _Places) -> tuple[list[Replayed], list[d
                     place: not_run(one) for place, one in zip(places, recorded, strict=True)
                 }
                 if at.tell:
-                    typer.echo(f"not run      {len(places)} cases of {target}: {missing[target]}")
+                    those = "1 case" if len(places) == 1 else f"{len(places)} cases"
+                    typer.echo(f"not run      {those} of {target}: {missing[target]}")
                 continue
             count = min(at.workers or len(os.sched_getaffinity(0)), len(places))
             with pool_in(scratch.root, at.python, needed, count, target) as many:

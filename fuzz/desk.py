@@ -208,7 +208,7 @@ class Desk:
             elif isinstance(stage, Validate):
                 self._validated(investigation, stage)
             elif isinstance(stage, Variants):
-                self._store.save_variants(program_id(investigation.best), stage.matrix)
+                self._store.save_variants(investigation.id, stage.matrix)
                 self._finish(investigation, State.DONE)
 
     def _confirmed(self, investigation: Investigation, stage: Confirm) -> None:

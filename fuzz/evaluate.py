@@ -17,8 +17,8 @@ from pathlib import Path
 import psutil
 
 from actors import procs
-from actors.idle import Idleness
-from actors.sandbox import GLANCE_S
+from actors.activity import Activity
+from actors.sandbox import BLINK_S, GLANCE_S
 from corpus.signature import is_of_memory
 from fuzz.tasks import ReproRun, ReproTask
 from generators.outcome import Failure, FailureKind
@@ -106,20 +106,22 @@ def _run_once(task: ReproTask, script: Path, folder: Path) -> ReproRun:
 
 def _status(processes: Sequence[subprocess.Popen[bytes]], task: ReproTask) -> int | None:
     """What the processes ended with: a signal, a failure, or 0; None when they hang."""
-    end, idleness = time.monotonic() + task.timeout_s, Idleness()
+    began = time.monotonic()
+    activity = Activity(began)
     running = list(processes)
     while running:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            running[0].wait(max(0.0, min(GLANCE_S, end - time.monotonic())))
+            end = began + activity.allows(task.timeout_s)
+            running[0].wait(min(max(BLINK_S, end - time.monotonic()), GLANCE_S))
         running = [process for process in running if process.poll() is None]
+        tops = [process.pid for process in running]
+        below = [pid for top in tops for pid in procs.descendants(top)]
         now = time.monotonic()
-        if running and now >= end:
+        activity.look((*tops, *below), now)
+        if running and now >= began + activity.allows(task.timeout_s):
             return None
-        if running and task.idle_s is not None:
-            tops = [process.pid for process in running]
-            below = [pid for top in tops for pid in procs.descendants(top)]
-            if idleness.look((*tops, *below), now) >= task.idle_s:
-                return None
+        if running and task.idle_s is not None and activity.asleep >= task.idle_s:
+            return None
     told = [process.returncode for process in processes]
     # A rank that a signal ended leaves the others with a lost connection.
     killed = [one for one in told if one < 0]

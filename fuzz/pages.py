@@ -56,7 +56,7 @@ def _campaign_page(store: Store, directory: Path, name: str) -> Page:
         repro=_text(smallest_script(folder)),
         environment=dict(begun.versions) if begun else {},
         bucket=bucket,
-        variants=store.variants(program_id(program)),
+        variants=store.variants(speaks.program_id),
         kin=tuple(kin(bucket, buckets)),
         cases=tuple(str(path.parent) for path in sorted(folder.glob("[!.]*/program.yaml"))),
         confirmations=tuple(read_confirmations(folder / program_id(program))),

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from generators.program import FloatDtype, Layout
-from generators.strategies.draws import Draw, weighted
+from generators.program import FloatDtype, Layout, Shape
+from generators.strategies.draws import Draw, one_in, weighted
 from generators.swarm import Swarm
 
 Packed = Literal["none", "kv", "qkv"]
@@ -38,6 +38,7 @@ AS_TRAINED: tuple[tuple[int, Triple], ...] = (
     (8, ("bfloat16", "bfloat16", "bfloat16")),
     (4, ("float16", "float16", "float16")),
 )
+SMALL_HEAD_DIM = 64
 DOUBLE: tuple[tuple[int, Triple], ...] = ((1, ("float64", "float64", "float64")),)
 MIXED: tuple[Triple, ...] = (
     ("float16", "float32", "float32"),
@@ -84,11 +85,22 @@ class Inputs:
         low += AS_TRAINED if swarm.place.as_trained else ()
         self.dtypes = weighted(*PLAIN, *low)
         self.dtypes_and_double = weighted(*PLAIN, *low, *(DOUBLE if has("input.float64") else ()))
+        self.as_trained = swarm.place.as_trained
+        self.keeps_float32 = one_in(8)
         self.mixed = st.sampled_from(MIXED)
         self.varied_values = has("input.values")
         self.values = {
             wide: st.sampled_from(_value_triples(wide)) for wide in (False, True)
         }  # fp16 overflows where float32 and bfloat16 do not
+
+    def for_flex(self, draw: Draw, dtypes: Triple, shape: Shape) -> Triple:
+        """`dtypes`, but seldom float32 where attention is as trained and heads are large: flex's
+        kernels then take a GPU's compilers minutes."""
+        whole: Triple = ("float32", "float32", "float32")
+        slow = self.as_trained and dtypes == whole and shape.head_dim > SMALL_HEAD_DIM
+        if not slow or draw(self.keeps_float32):
+            return dtypes
+        return ("bfloat16", "bfloat16", "bfloat16")
 
     def draw_values(self, draw: Draw, half: bool) -> tuple[str, str, str]:
         """Which values q, k and v have; without the huge ones when any is `half` (float16)."""

@@ -105,6 +105,8 @@ class Programs:
         kernel: Kernel = getattr(self.kernels, kind)(draw, setting)
         autocast = draw(self.running.autocast)
         dtypes = self._dtypes(draw, kind, backend, refusal, autocast)
+        if kind == "flex" and autocast is None:
+            dtypes = self.inputs.for_flex(draw, dtypes, shape)
         placed = self._placed(draw, shape, dtypes)
         alone = placed.pop("alone") or transform != "none"
         moved = isinstance(kernel, Handwritten) and kernel.out_layout != "bhld"

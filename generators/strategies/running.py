@@ -164,7 +164,8 @@ class Running:
 
     def _training_choices(self) -> None:
         has = self.has
-        self.trains = weighted((1, False), *(((2, True),) if has("training") else ()))
+        often = 5 if self.shapes.place.as_trained else 2
+        self.trains = weighted((1, False), *(((often, True),) if has("training") else ()))
         self.transforms = one_in(12) if has("transform") else st.just(False)
         self.transforms_compiled = one_in(40) if has("transform") else st.just(False)
         subsets: Any = tuple((1, wrt) for wrt in WRT) if has("training.subset") else ()

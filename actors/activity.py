@@ -1,4 +1,5 @@
-"""Whether processes do anything at all: what all of them sleep through, nobody will end."""
+"""What processes do with their time: sleep, which nobody will end when all of them do; work; or
+wait for a CPU, which is not their doing."""
 
 from __future__ import annotations
 
@@ -16,6 +17,10 @@ WANTING = 0.9
 it gets: so that nothing looks idle because the machine is loaded. With four busy processes on two
 CPUs who is at work wants one for 99% of the time and gets 5% and more; gloo's threads, each time
 that they wake up, wait so long for one that they want it for 45 to 65% (measured)."""
+
+KEPT = 4.0
+"""A deadline is put off while who has to meet it is kept from the CPUs, by this many times its
+length at most, as what waits for ever may look like that too."""
 
 
 @dataclass(frozen=True)
@@ -40,28 +45,53 @@ class Thread:
         return ran + self.waited - before.waited > WANTING * seconds
 
 
+NEW = Thread("R", 0.0, 0.0)
+
+
 @dataclass
-class Idleness:
-    """Looks at processes from time to time; all of them are idle from one look to the next when no
-    thread was at work, and none has come or gone."""
+class Activity:
+    """Looks from time to time at processes that began when it did.
 
+    `asleep` is for how many seconds, up to the last look, all of them have been asleep: from one
+    look to the next no thread was at work, and none has come or gone. `kept` is for how many
+    seconds one of them or more waited for a CPU that others had. `looked` is when (by
+    time.monotonic()) they began, and then when it last looked.
+    """
+
+    looked: float
+    asleep: float = 0.0
+    kept: float = 0.0
     _threads: dict[int, Thread] = field(default_factory=dict)
-    _looked: float = 0.0
-    _since: float | None = None
 
-    def look(self, pids: Iterable[int], now: float) -> float:
-        """Seconds, up to `now` (by time.monotonic()), for which `pids` have been idle."""
+    def look(self, pids: Iterable[int], now: float) -> None:
+        """Looks at `pids` at `now`."""
         threads, before = _threads(pids), self._threads
-        seconds = now - self._looked
+        seconds = now - self.looked
         idle = threads.keys() == before.keys() and not any(
             thread.worked_since(before[number], seconds) for number, thread in threads.items()
         )
-        if not idle:
-            self._since = None
-        elif self._since is None:
-            self._since = self._looked
-        self._threads, self._looked = threads, now
-        return 0.0 if self._since is None else now - self._since
+        self.asleep = self.asleep + seconds if idle else 0.0
+        self.kept += _kept(threads, before, seconds)
+        self._threads, self.looked = threads, now
+
+    def allows(self, seconds: float, kept_before: float = 0.0) -> float:
+        """The seconds of the clock that a deadline of `seconds` gives, begun when `kept` was
+        `kept_before`."""
+        return seconds + min(self.kept - kept_before, KEPT * seconds)
+
+
+def _kept(threads: dict[int, Thread], before: dict[int, Thread], seconds: float) -> float:
+    """For how many of `seconds` one of `threads` waited for a CPU: at most that for which they did
+    not have all CPUs themselves, as who waits for its own is as slow on an idle machine."""
+    waited = ran = 0.0
+    for number, thread in threads.items():
+        known = before.get(number, NEW)
+        waited += (thread.waited or 0.0) - (known.waited or 0.0)
+        if thread.state == known.state == "R" and thread.ran == known.ran:
+            waited += seconds  # it still waits, which is not told before it gets its turn
+        ran += thread.ran - known.ran
+    others = seconds - ran / len(os.sched_getaffinity(0))
+    return max(0.0, min(waited, others))
 
 
 def _threads(pids: Iterable[int]) -> dict[int, Thread]:

@@ -1,4 +1,4 @@
-"""Who is idle: real processes that wait, work, or are kept from working."""
+"""What processes do: real ones that wait, work, or are kept from working."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import psutil
 import pytest
 from sources import source
 
-from actors.idle import POLLING, Idleness, Thread
+from actors.activity import KEPT, POLLING, Activity, Thread
 from actors.job import Deadlines, Job
 from actors.sandbox import Sandbox
 from actors.scratch import Scratch
-from generators.outcome import FailureKind
+from generators.outcome import DEADLINE, FailureKind
 
 PAUSE_S = 0.3
 
@@ -73,10 +73,11 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 def longest(pid: int, looks: int = 5) -> float:
     """The longest time, in seconds, that `pid` was seen idle for."""
-    idleness, found = Idleness(), [0.0]
+    activity, found = Activity(time.monotonic()), [0.0]
     for _ in range(looks):
         time.sleep(PAUSE_S)
-        found.append(idleness.look([pid], time.monotonic()))
+        activity.look([pid], time.monotonic())
+        found.append(activity.asleep)
     return max(found)
 
 
@@ -106,7 +107,8 @@ while True: pass
 """
     pid = start(body, min(os.sched_getaffinity(0))).pid
     before = psutil.Process(pid).cpu_times().user
-    assert longest(pid) == 0.0
+    # How long it has waited is told when it gets its turn, which may be after a look.
+    assert longest(pid) < 3 * PAUSE_S
     assert psutil.Process(pid).cpu_times().user - before < POLLING * 5 * PAUSE_S
 
 
@@ -134,10 +136,11 @@ def test_one_that_works_keeps_the_others_from_being_idle(
     start: Callable[..., subprocess.Popen[str]],
 ) -> None:
     waits, works = start(WAITS["for an event"]).pid, start(WORKS["in Python"]).pid
-    idleness = Idleness()
+    activity = Activity(time.monotonic())
     for _ in range(5):
         time.sleep(PAUSE_S)
-        assert idleness.look([waits, works], time.monotonic()) == 0.0
+        activity.look([waits, works], time.monotonic())
+        assert activity.asleep == 0.0
 
 
 def test_what_has_been_idle_and_works_again_begins_anew(
@@ -145,15 +148,65 @@ def test_what_has_been_idle_and_works_again_begins_anew(
 ) -> None:
     process = start("import sys; print(flush=True); sys.stdin.readline()\nwhile True: pass")
     assert longest(process.pid) > 0.0
-    idleness = Idleness()
+    activity = Activity(time.monotonic())
     for _ in range(3):
         time.sleep(PAUSE_S)
-        idleness.look([process.pid], time.monotonic())
+        activity.look([process.pid], time.monotonic())
     assert process.stdin is not None
     process.stdin.write("\n")
     process.stdin.flush()
     time.sleep(PAUSE_S)
-    assert idleness.look([process.pid], time.monotonic()) == 0.0
+    activity.look([process.pid], time.monotonic())
+    assert activity.asleep == 0.0
+
+
+def test_it_tells_for_how_long_others_have_the_cpu(
+    start: Callable[..., subprocess.Popen[str]],
+) -> None:
+    first = min(os.sched_getaffinity(0))
+    others = [start(WORKS["in Python"], first) for _ in range(3)]
+    works, waits = start(WORKS["in Python"], first), start(WAITS["for an event"], first)
+    began = time.monotonic()
+    of = {process.pid: Activity(began) for process in (works, waits, others[0])}
+    # What it worked and waited before counts too: it has nothing to compare with at first.
+    for pid, activity in of.items():
+        activity.look([pid], began)
+    before = {pid: activity.kept for pid, activity in of.items()}
+    time.sleep(2.0)
+    kept = {}
+    for pid, activity in of.items():
+        activity.look([pid], time.monotonic())
+        kept[pid] = activity.kept - before[pid]
+    assert kept[works.pid] > 1.0
+    assert kept[waits.pid] < 0.1
+
+
+@pytest.mark.parametrize(
+    ("threads", "kept"),
+    [
+        ([Thread("R", 10.0, 0.0)], 0.0),
+        ([Thread("R", 1.0, 9.0)], 9.0),
+        ([Thread("R", 1.0, 9.0), Thread("R", 1.0, 9.0)], 9.0),  # on two of two CPUs
+        ([Thread("R", 5.0, 5.0)] * 4, 0.0),  # which have both CPUs between them
+        ([Thread("S", 0.0, 0.5), Thread("S", 0.0, 0.5)], 1.0),
+        ([Thread("R", 5.0)], 0.0),  # Linux does not say
+    ],
+)
+def test_who_waits_for_its_own_is_not_kept_by_others(
+    monkeypatch: pytest.MonkeyPatch, threads: list[Thread], kept: float
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    monkeypatch.setattr("actors.activity._threads", lambda pids: dict(enumerate(threads)))
+    activity = Activity(100.0)
+    activity.look([], now=110.0)
+    assert activity.kept == pytest.approx(kept)
+
+
+def test_a_deadline_is_put_off_by_so_much_and_no_more() -> None:
+    activity = Activity(0.0, kept=30.0)
+    assert activity.allows(20.0) == 50.0
+    assert activity.allows(20.0, kept_before=25.0) == 25.0
+    assert activity.allows(1.0) == 1.0 + KEPT
 
 
 @pytest.fixture(scope="module")
@@ -179,3 +232,21 @@ def test_what_sleeps_for_a_while_is_no_hang(sandbox: Sandbox) -> None:
     outcome = sandbox.run(source("import time; time.sleep(3)"), job)
     assert outcome.status == "passed", outcome
     assert "asleep" in outcome.skipped["deadline"]
+
+
+@pytest.mark.slow
+def test_what_is_kept_from_the_cpus_has_longer(
+    sandbox: Sandbox, start: Callable[..., subprocess.Popen[str]]
+) -> None:
+    for cpu in os.sched_getaffinity(0):
+        for _ in range(3):
+            start(WORKS["in Python"], cpu)
+    body = """
+import time
+until = time.process_time() + 1
+while time.process_time() < until: pass
+"""  # twice, as eager attention runs twice: 8 s, of which it works 2
+    outcome = sandbox.run(source(body), Job(deadlines=Deadlines(eager=5.0)))
+    assert outcome.status == "passed", outcome
+    assert outcome.cost.phases["eager"] > 5.0
+    assert DEADLINE not in outcome.skipped

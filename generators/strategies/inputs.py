@@ -9,7 +9,7 @@ from typing import Any, Literal
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from generators.program import FloatDtype, Layout, Shape
+from generators.program import FloatDtype, Layout
 from generators.strategies.draws import Draw, one_in, weighted
 from generators.swarm import Swarm
 
@@ -38,7 +38,6 @@ AS_TRAINED: tuple[tuple[int, Triple], ...] = (
     (8, ("bfloat16", "bfloat16", "bfloat16")),
     (4, ("float16", "float16", "float16")),
 )
-SMALL_HEAD_DIM = 64
 DOUBLE: tuple[tuple[int, Triple], ...] = ((1, ("float64", "float64", "float64")),)
 MIXED: tuple[Triple, ...] = (
     ("float16", "float32", "float32"),
@@ -86,19 +85,18 @@ class Inputs:
         self.dtypes = weighted(*PLAIN, *low)
         self.dtypes_and_double = weighted(*PLAIN, *low, *(DOUBLE if has("input.float64") else ()))
         self.as_trained = swarm.place.as_trained
-        self.keeps_float32 = one_in(8)
+        self.keeps_float32 = one_in(16)
         self.mixed = st.sampled_from(MIXED)
         self.varied_values = has("input.values")
         self.values = {
             wide: st.sampled_from(_value_triples(wide)) for wide in (False, True)
         }  # fp16 overflows where float32 and bfloat16 do not
 
-    def for_flex(self, draw: Draw, dtypes: Triple, shape: Shape) -> Triple:
-        """`dtypes`, but seldom float32 where attention is as trained and heads are large: flex's
-        kernels then take a GPU's compilers minutes."""
+    def for_flex(self, draw: Draw, dtypes: Triple) -> Triple:
+        """`dtypes`, but seldom float32 where attention is as trained: flex's kernels then take a
+        GPU's compilers up to minutes."""
         whole: Triple = ("float32", "float32", "float32")
-        slow = self.as_trained and dtypes == whole and shape.head_dim > SMALL_HEAD_DIM
-        if not slow or draw(self.keeps_float32):
+        if not self.as_trained or dtypes != whole or draw(self.keeps_float32):
             return dtypes
         return ("bfloat16", "bfloat16", "bfloat16")
 

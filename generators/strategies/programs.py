@@ -90,6 +90,8 @@ class Programs:
         if kind == "flex":
             shape = self.shapes.for_flex(shape)
         training, transform = self._derivatives(draw, kind, backend, refusal)
+        if kind == "flex" and training is None:
+            shape = self.shapes.forward_only(shape)
         mask = self._mask(draw, kind, shape)
         score_mod: ScoreMod | None = None
         if kind == "flex" and draw(self.has_score):
@@ -106,7 +108,7 @@ class Programs:
         autocast = draw(self.running.autocast)
         dtypes = self._dtypes(draw, kind, backend, refusal, autocast)
         if kind == "flex" and autocast is None:
-            dtypes = self.inputs.for_flex(draw, dtypes, shape)
+            dtypes = self.inputs.for_flex(draw, dtypes)
         placed = self._placed(draw, shape, dtypes)
         alone = placed.pop("alone") or transform != "none"
         moved = isinstance(kernel, Handwritten) and kernel.out_layout != "bhld"

@@ -56,7 +56,8 @@ class Running:
         self.breaks = one_in(15) if has("compile.breaks") else st.just(False)
         others: Any = ((3, "same"),) if has("calls.same") else ()
         others += ((4, "other"),) if has("calls.other") else ()
-        others += ((1, "many"),) if has("calls.many") else ()
+        compiles_long = swarm.place.as_trained  # what comes of many calls, CPUs show as well
+        others += ((1, "many"),) if has("calls.many") and not compiles_long else ()
         self.calls = weighted((24, "one"), *others)
         self.few = weighted((4, 1), (2, 2), (1, 3))
         self.many = weighted((2, 5), (2, 8), (1, 10), (1, 12))

@@ -97,6 +97,12 @@ class Shapes:
             )
         )
 
+    def forward_only(self, shape: Shape) -> Shape:
+        """`shape`, whose kernel a GPU's compilers are not long at: what is trained has the large
+        heads, and its forward is compiled too."""
+        small = min(shape.head_dim, 32)
+        return replace(shape, head_dim=small) if self.place.as_trained else shape
+
     def lengths(self, draw: Draw) -> tuple[int, int]:
         """Lq and Lkv: alike, unlike, one query, or nearly alike."""
         relation = draw(self.relation)

@@ -241,6 +241,15 @@ def test_what_is_drawn_for_a_card_is_as_models_train() -> None:
     assert trained(flex("interpreted-sm90"), 128) < 20  # there each multiply-add costs
 
 
+def test_what_takes_a_cards_compilers_long_is_seldom_drawn() -> None:
+    place = TARGETS["virtual-sm90"].place
+    drawn = list(islice(stream(3, profile="inductor-flex", shard_size=6, place=place), 300))
+    whole = [p for p in drawn if {p.q.dtype, p.k.dtype, p.v.dtype} == {"float32"}]
+    assert 0 < sum(p.autocast is None for p in whole) < 15
+    assert all(p.shape.head_dim <= 32 for p in drawn if p.training is None)
+    assert all(len(p.calls) <= 3 for p in drawn)
+
+
 def test_what_links_with_cuda_is_no_program_of_a_card_that_is_not_there() -> None:
     linked = replace(SMALL, compile=Compile(options={"cpp_wrapper": True}))
     assert "cpp_wrapper: virtual-sm90 has no lib" in str(TARGETS["virtual-sm90"].unfit(linked))

@@ -158,6 +158,16 @@ def test_noise_reaches_the_backward_pass_and_is_seeded() -> None:
     assert not torch.equal(draw(1), draw(2))
 
 
+def test_noise_is_that_of_a_coarser_result_even_where_it_is_made_of_integers() -> None:
+    q_idx, bias = torch.arange(4000, 4100), torch.zeros(100, dtype=torch.float16)
+    with Noise(torch.float32, 0):
+        scores = (q_idx + bias).to(torch.float32)
+    assert (scores - q_idx).abs().max() > 2  # float16 is 2 or 4 apart there
+    with Noise(torch.float16, 0):
+        own = (q_idx + bias).to(torch.float32)
+    assert torch.equal(own, (q_idx + bias).to(torch.float32))
+
+
 def test_noise_leaves_what_only_moves_values_alone() -> None:
     x = torch.randn(4, 5, dtype=torch.float64)
     with Noise(torch.bfloat16, 0):

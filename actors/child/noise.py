@@ -2,7 +2,8 @@
 
 Every floating-point operand of every operation, of the backward pass too, is multiplied by
 1 + eps * u, u uniform in [-1, 1] and drawn anew per element and operation, eps that of the
-precision the program computes in (or of the operand's own dtype, where that is coarser). The spread
+precision the program computes in (or of the operand's own dtype, where that is coarser; there the
+result is shaken too, since a compiler that fuses keeps its digits). The spread
 of the results is a first-order picture of what rounding in any order of operations does: it sees
 cancellation, which the luck of one low-precision run can hide. The method is Parker's (Monte Carlo
 Arithmetic, 1997).
@@ -58,6 +59,8 @@ class Noise(TorchDispatchMode):
         if name in EXACT or name.endswith("_"):
             return function(*args, **(kwargs or {}))
         result = function(*(self._shaken(value) for value in args), **(kwargs or {}))
+        if self._is_coarser(result):  # it was rounded, which the compiled one need not do
+            result = self._shaken(result)
         if name in SOFTMAX:
             result = result * self._lse_rounding(args[0], args[1])
         if name in GROWING and isinstance(result, torch.Tensor) and result.is_floating_point():
@@ -78,6 +81,11 @@ class Noise(TorchDispatchMode):
         finite = finite[finite < 1e300]
         if finite.numel():
             self.largest = max(self.largest, float(finite.max()))
+
+    def _is_coarser(self, value: Any) -> bool:
+        """Whether it has fewer digits than the program computes with."""
+        is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
+        return is_float and torch.finfo(value.dtype).eps > self._eps
 
     def _shaken(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or not value.is_floating_point():

@@ -27,6 +27,7 @@ from generators.program import Compile, Input, Mesh, Program, Shape, Surround, T
 from generators.render import repro, source
 from generators.shards import stream
 from generators.swarm import profile_for
+from generators.validity import problems
 from tests.flex_program import BF16, trained_flex
 from tests.kernels_toolchain import TOOLCHAIN, needs_kernels
 
@@ -239,6 +240,12 @@ def test_what_is_drawn_for_a_card_is_as_models_train() -> None:
     assert trained(flex("virtual-sm90"), 128) > 30
     assert trained(flex("virtual-sm90"), 192) > 10
     assert trained(flex("interpreted-sm90"), 128) < 20  # there each multiply-add costs
+
+
+@pytest.mark.parametrize("target", ["virtual-sm90", "interpreted-sm90"])
+def test_what_is_drawn_for_a_card_is_a_program(target: str) -> None:
+    drawn = stream(1, profile="inductor-flex", shard_size=10, place=TARGETS[target].place)
+    assert [found for p in islice(drawn, 500) for found in problems(p)] == []
 
 
 def test_what_takes_a_cards_compilers_long_is_seldom_drawn() -> None:

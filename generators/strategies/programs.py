@@ -157,6 +157,8 @@ class Programs:
         )
         if training is not None and no_gradient(drawn):
             drawn = replace(drawn, training=replace(training, wrt=("v",)))
+            if isinstance(kernel, Flex):  # whose log-sum-exp does not depend on v
+                drawn = replace(drawn, kernel=replace(kernel, return_lse=False))
         return self._integrated(draw, drawn) if self.running.integrates else drawn
 
     def _integrated(self, draw: Draw, p: Program) -> Program:

@@ -122,10 +122,10 @@ class Place:
     """What programs are drawn for: how many multiply-adds an attention call may cost, and whether
     it is a GPU, where flex_attention trains, but takes no small head dimensions. `backends` are
     those of torch.compile that it has, "none" for eager. `one_rank`: of any number of ranks it
-    sees the first alone, so that they cost nothing. `as_trained`: mostly of half precision, the
-    head dimensions of models and a tile of tokens or more, as attention is trained; other
-    kernels take a GPU's compilers several times as long. `links`: there are libraries of the
-    device that C++ can be linked with."""
+    sees the first alone, so that they cost nothing. `as_trained`: mostly of half precision, a tile
+    of tokens or more, and the head dimensions of models where it is trained (a forward alone has
+    small ones), in few calls; other programs take a GPU's compilers several times as long.
+    `links`: there are libraries of the device that C++ can be linked with."""
 
     max_cost: int = MAX_COST
     gpu: bool = False

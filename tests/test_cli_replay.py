@@ -129,8 +129,8 @@ def test_preload_files_are_executed_only_when_that_was_asked(scratch: Path, attn
         assert result.returncode == EXIT_OK, result.stdout + result.stderr
 
 
-def where_found(case: dict[str, str]) -> str:
-    return (Path(case["path"]) / "environment.yaml").read_text()
+def of_virtual_card(case: Path) -> bool:
+    return "target: virtual" in (case / "environment.yaml").read_text()
 
 
 OF_THE_INCIDENTS = {
@@ -145,7 +145,7 @@ def test_the_shipped_corpus_behaves_as_recorded(attnfuzz: Run) -> None:
     result = attnfuzz("replay", "--json", timeout=540)
     assert result.returncode in (EXIT_OK, EXIT_CHANGED), result.stderr
     told = json.loads(result.stdout)["cases"]
-    cases = [case for case in told if "virtual" not in where_found(case)]
+    cases = [case for case in told if not of_virtual_card(Path(case["path"]))]
     kinds = {case["expected"]["kind"] for case in cases if case["verdict"] == "as_recorded"}
     assert kinds >= OF_THE_INCIDENTS, sorted(OF_THE_INCIDENTS - kinds)
     for case in cases:
@@ -159,7 +159,7 @@ def test_the_shipped_corpus_behaves_as_recorded(attnfuzz: Run) -> None:
 @needs_kernels
 def test_the_shipped_cases_of_virtual_cards_behave_as_recorded(attnfuzz: Run) -> None:
     shipped = sorted((ROOT / "corpus" / "cases").glob("*/*/environment.yaml"))
-    cases = [path.parent for path in shipped if "target: virtual" in path.read_text()]
+    cases = [path.parent for path in shipped if of_virtual_card(path.parent)]
     result = attnfuzz("replay", *cases, "--toolchain", TOOLCHAIN, "--json", timeout=540)
     assert result.returncode == EXIT_OK, result.stdout + result.stderr
     verdicts = [case["verdict"] for case in json.loads(result.stdout)["cases"]]

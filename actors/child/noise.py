@@ -15,7 +15,7 @@ result is also shaken by that, row by row; |lse| is taken to be that of the row'
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -63,7 +63,7 @@ class Noise(TorchDispatchMode):
             result = self._shaken(result)
         if name in SOFTMAX:
             result = result * self._lse_rounding(args[0], args[1])
-        if name in GROWING and isinstance(result, torch.Tensor) and result.is_floating_point():
+        if name in GROWING and _is_floating(result):
             self._note(result)
         return result
 
@@ -84,11 +84,10 @@ class Noise(TorchDispatchMode):
 
     def _is_coarser(self, value: Any) -> bool:
         """Whether it has fewer digits than the program computes with."""
-        is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
-        return is_float and torch.finfo(value.dtype).eps > self._eps
+        return _is_floating(value) and torch.finfo(value.dtype).eps > self._eps
 
     def _shaken(self, value: Any) -> Any:
-        if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        if not _is_floating(value):
             return value
         own = torch.finfo(value.dtype)
         exact = value.double()
@@ -102,3 +101,7 @@ class Noise(TorchDispatchMode):
 
     def _uniform(self, shape: torch.Size) -> torch.Tensor:
         return torch.rand(shape, generator=self._random, dtype=torch.float64).mul_(2).sub_(1)
+
+
+def _is_floating(value: Any) -> TypeGuard[torch.Tensor]:
+    return isinstance(value, torch.Tensor) and value.is_floating_point()

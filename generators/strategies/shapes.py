@@ -33,7 +33,7 @@ ODD_HEAD_DIMS = (
     (2, 24), (2, 48), (2, 96), (2, 80), (1, 3), (1, 5), (1, 7), (1, 12), (1, 17), (1, 20), (1, 33),
     (1, 40), (1, 72), (1, 100), (1, 112), (1, 160), (1, 192),
 )  # fmt: skip
-AS_TRAINED = ((8, 64), (10, 128), (2, 96), (3, 192), (6, 256))
+HEAD_DIMS_AS_TRAINED = ((8, 64), (10, 128), (2, 96), (3, 192), (6, 256))
 """What models have: 192 is that of queries in multi-head latent attention, 256 Gemma's."""
 
 
@@ -46,7 +46,9 @@ class Shapes:
         self.batch = weighted(*BATCHES)
         self.heads = weighted(*HEADS, *(GROUPS if has("shape.gqa") else ()))
         head_dims = (*HEAD_DIMS, *(ODD_HEAD_DIMS if has("shape.odd_head_dim") else ()))
-        self.head_dim = weighted(*head_dims, *(AS_TRAINED if self.place.as_trained else ()))
+        self.head_dim = weighted(
+            *head_dims, *(HEAD_DIMS_AS_TRAINED if self.place.as_trained else ())
+        )
         dims = [8, 16, 32, 64, 128, 1, 24, 40, 5] if has("shape.v_head_dim") else []
         self.v_head_dim = weighted((5 * len(dims) + 1, None), *((1, dim) for dim in dims))
         lengths = list(ROUND) * 8

@@ -1,4 +1,5 @@
-"""compile_error at aot_eager: RuntimeError: Activation checkpoint rematerialization in `forw …"""
+"""compile_error at aot_eager: RuntimeError: Activation checkpoint rematerialization in
+`forward-loss-backward` graph does not support RNG ops in recompute regions. Please move …"""
 
 import torch
 import torch.nn.functional as F

@@ -1,4 +1,7 @@
-"""out_of_memory at inductor: OutOfResources: out of resource: shared memory, Required: 10240 …"""
+"""out_of_memory at inductor: OutOfResources: out of resource: shared memory, Required: 102400,
+Hardware limit: 101376. Reducing block sizes or `num_stages` may help.
+
+For NVIDIA A10: found by attnfuzz's virtual-sm86, not run on such a device yet."""
 
 import torch
 from torch.nn.attention.flex_attention import flex_attention
@@ -18,7 +21,6 @@ k = torch.randn(1, 1, 16, 144, dtype=torch.bfloat16)
 v = torch.randn(1, 1, 16, 144, dtype=torch.bfloat16)
 
 out = compiled(q, k, v)
-generator = torch.Generator("cuda").manual_seed(1)
-dout = torch.randn(out.shape, generator=generator, dtype=torch.bfloat16).to(out)
+dout = torch.randn(out.shape, dtype=out.dtype)
 (dq,) = torch.autograd.grad(out, q, dout)
 torch.cuda.synchronize()

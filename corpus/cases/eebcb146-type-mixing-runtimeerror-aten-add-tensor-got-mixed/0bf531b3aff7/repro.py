@@ -1,4 +1,5 @@
-"""type_mixing at eager: RuntimeError: aten.add.Tensor got mixed torch.Tensor and DTensor, ne …"""
+"""type_mixing at eager: RuntimeError: aten.add.Tensor got mixed torch.Tensor and DTensor, need
+to convert all torch.Tensor to DTensor before calling distributed operators!"""
 
 import torch
 import torch.distributed as dist

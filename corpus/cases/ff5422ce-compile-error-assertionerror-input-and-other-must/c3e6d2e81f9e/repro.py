@@ -1,4 +1,7 @@
-"""compile_error at inductor: AssertionError: input and other must have equal reduction dimen …"""
+"""compile_error at inductor: AssertionError: input and other must have equal reduction
+dimensions
+
+For NVIDIA A10: found by attnfuzz's virtual-sm86, not run on such a device yet."""
 
 import torch
 from torch.nn.attention.flex_attention import flex_attention

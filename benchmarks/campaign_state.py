@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from corpus.case import CaseError, find_cases, read_bucket, read_case
-from corpus.files import UNFINISHED
-from corpus.rows import ENDS
-from corpus.rows import State as FailureState
-from corpus.store import DATABASE, Store, StoreError
-from generators.codec import program_id
-from generators.shards import shard_programs
+from attnfuzz.corpus.case import CaseError, find_cases, read_bucket, read_case
+from attnfuzz.corpus.files import UNFINISHED
+from attnfuzz.corpus.rows import ENDS
+from attnfuzz.corpus.rows import State as FailureState
+from attnfuzz.corpus.store import DATABASE, Store, StoreError
+from attnfuzz.generators.codec import program_id
+from attnfuzz.generators.shards import shard_programs
 
 CORPUS = "corpus"
 

@@ -17,14 +17,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from actors.scratch import Scratch
-from actors.target import TARGETS
-from actors.worker import Executor, WorkerConfig
-from corpus.known_issues import match
-from corpus.signature import signature
-from generators.codec import dump_program, program_id
-from generators.outcome import Outcome
-from generators.shards import stream
+from attnfuzz.actors.scratch import Scratch
+from attnfuzz.actors.target import TARGETS
+from attnfuzz.actors.worker import Executor, WorkerConfig
+from attnfuzz.corpus.known_issues import match
+from attnfuzz.corpus.signature import signature
+from attnfuzz.generators.codec import dump_program, program_id
+from attnfuzz.generators.outcome import Outcome
+from attnfuzz.generators.shards import stream
 
 SHARD = 10
 TOLD = 50

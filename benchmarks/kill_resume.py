@@ -29,7 +29,7 @@ from random import Random
 
 import yaml
 
-from actors import confine, procs, reaper
+from attnfuzz.actors import confine, procs, reaper
 from benchmarks.campaign_state import State, damage, grown, inspect, once
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -53,6 +53,7 @@ CONFIG = {
     "workers": 2,
     "shard_size": SHARD_SIZE,
     "profiles": {"eager": 1},
+    "shipped": False,
     "preload": [str(path) for path in PLANTED],
     "confirm_runs": 2,
     "repro_runs": 1,
@@ -151,7 +152,7 @@ def witness(temporary: Path) -> Iterator[Witness]:
 
 
 def _is_driver(pid: int) -> bool:
-    return "fuzz.cli launch" in _command(pid)
+    return "-m attnfuzz launch" in _command(pid)
 
 
 def _command(pid: int) -> str:
@@ -186,7 +187,7 @@ class Campaign:
 
     def start(self, *options: str) -> subprocess.Popen[bytes]:
         """Starts the driver, which goes on where there is something to go on with."""
-        command = [sys.executable, "-m", "fuzz.cli", "launch", str(self._config), "--json"]
+        command = [sys.executable, "-m", "attnfuzz", "launch", str(self._config), "--json"]
         command += ["--dir", str(self.directory), "--resume", *options]
         environment = os.environ | {
             "PYTHONPATH": str(ROOT),

@@ -34,7 +34,7 @@ report() {
       printf '```\n'
     done
     printf '\n## what the campaign found\n\n```\n'
-    "$python" -m fuzz.cli triage "$out/campaign" 2>&1
+    "$python" -m attnfuzz triage "$out/campaign" 2>&1
     printf '```\n'
   } > "$out/report.md"
   echo "report: $out/report.md"
@@ -55,7 +55,7 @@ fi
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
 
 status=0
-"$python" -m fuzz.cli targets | tee "$out/targets.txt"
+"$python" -m attnfuzz targets | tee "$out/targets.txt"
 
 "$python" -m pytest -rs tests/test_device.py tests/test_cuda.py 2>&1 | tee "$out/tests.txt"
 [ "${PIPESTATUS[0]}" -eq 0 ] || status=1
@@ -66,12 +66,12 @@ while IFS= read -r case; do
   virtual+=("$(dirname "$case")")
 done < <(grep -rlE '^target: (virtual|interpreted)-(sm|gfx)' --include=environment.yaml "$out/confirmations")
 if [ "${#virtual[@]}" -gt 0 ]; then
-  "$python" -m fuzz.cli replay --target cuda --workers 1 "${virtual[@]}" 2>&1 | tee "$out/replay.txt"
+  "$python" -m attnfuzz replay --target cuda --workers 1 "${virtual[@]}" 2>&1 | tee "$out/replay.txt"
 else
   echo "no virtual case is shipped" | tee "$out/replay.txt"
 fi
 
-"$python" -m fuzz.cli launch configs/cuda.yaml --minutes "$minutes" --dir "$out/campaign" \
+"$python" -m attnfuzz launch configs/cuda.yaml --minutes "$minutes" --dir "$out/campaign" \
   2>&1 | tee "$out/campaign.txt"
 [ "${PIPESTATUS[0]}" -eq 0 ] || status=1
 

@@ -28,14 +28,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from corpus.bucket import Bucket
-from corpus.case import read_bucket
-from corpus.store import Store
-from fuzz.campaign import launch
-from fuzz.config import CampaignConfig, load_config
-from fuzz.findings import bucket_folders
-from fuzz.live import BucketView, Snapshot
-from generators.swarm import UserFunction
+from attnfuzz.corpus.bucket import Bucket
+from attnfuzz.corpus.case import read_bucket
+from attnfuzz.corpus.store import Store
+from attnfuzz.fuzz.config import CampaignConfig, load_config
+from attnfuzz.fuzz.findings import bucket_folders
+from attnfuzz.fuzz.launch import launch
+from attnfuzz.fuzz.live import BucketView, Snapshot
+from attnfuzz.generators.swarm import UserFunction
 
 HERE = Path(__file__).resolve().parent / "seeds"
 NPU = HERE.parents[1] / "configs" / "torch_npu_stand_in.py"
@@ -95,9 +95,8 @@ def kernel(target: str) -> UserFunction:
 
 
 INCIDENTS = (
-    Incident("1-flex-compile", "compile_error", "FakeIdVariable"),
-    Incident("1-flex-compile-2.7", "compile_error", "call_id", emulated("id_of_nested_function")),
-    Incident("1-flex-graph-break-2.7", "graph_break", "call_id", emulated("id_of_nested_function")),
+    Incident("1-flex-compile", "compile_error", "call_id", emulated("id_of_nested_function")),
+    Incident("1-flex-graph-break", "graph_break", "call_id", emulated("id_of_nested_function")),
     Incident(
         "2-opaque-builtin", "graph_break", "Unsupported method call", emulated("opaque_builtin"),
         kernel("opaque_kernel:attention"),
@@ -174,7 +173,7 @@ def campaign(
     incident: Incident, base: CampaignConfig, directory: Path, limit_s: float
 ) -> tuple[str, ...]:
     """One campaign of at most `limit_s` CPU seconds; the cells of its row."""
-    changes: dict[str, object] = {"corpus": known_to(incident, base.corpus)}
+    changes: dict[str, object] = {"shipped": False, "corpus": known_to(incident, base.corpus)}
     if incident.files:
         changes["preload"] = list(incident.files)
     profile = incident.profile

@@ -20,15 +20,15 @@ import psutil
 import typer
 from rich.console import Console
 
-from actors.scratch import Scratch
-from actors.worker import Executor, WorkerConfig
-from corpus.signature import signature
-from fuzz.pool import run_all
-from fuzz.ray_pool import RayPool
-from fuzz.tasks import RunTask
-from generators.outcome import Outcome
-from generators.program import Program
-from generators.shards import shard_programs
+from attnfuzz.actors.scratch import Scratch
+from attnfuzz.actors.worker import Executor, WorkerConfig
+from attnfuzz.corpus.signature import signature
+from attnfuzz.fuzz.pool import run_all
+from attnfuzz.fuzz.ray_pool import RayPool
+from attnfuzz.fuzz.tasks import RunTask
+from attnfuzz.generators.outcome import Outcome
+from attnfuzz.generators.program import Program
+from attnfuzz.generators.shards import shard_programs
 
 SHARD = 10
 AGAIN = 5

@@ -22,14 +22,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 
-from actors.scratch import Scratch
-from actors.target import TARGETS
-from actors.worker import Executor, Shard, ShardReport, WorkerConfig
-from fuzz.pool import InlinePool, Pool, run_all
-from fuzz.ray_pool import RayPool
-from fuzz.tasks import ShardTask
-from generators.program import Program
-from generators.shards import stream
+from attnfuzz.actors.scratch import Scratch
+from attnfuzz.actors.target import TARGETS
+from attnfuzz.actors.worker import Executor, Shard, ShardReport, WorkerConfig
+from attnfuzz.fuzz.pool import InlinePool, Pool, run_all
+from attnfuzz.fuzz.ray_pool import RayPool
+from attnfuzz.fuzz.tasks import ShardTask
+from attnfuzz.generators.program import Program
+from attnfuzz.generators.shards import stream
 
 SHARD = 10
 VIRTUAL = ("virtual-sm90", "virtual-sm86", "interpreted-sm90")

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from actors.activity import Activity
-from actors.devices import DEVICES
-from actors.job import Job
-from generators.outcome import Phase
+from attnfuzz.actors.activity import Activity
+from attnfuzz.actors.devices import DEVICES
+from attnfuzz.actors.job import Job
+from attnfuzz.generators.outcome import Phase
 
 LEAVING_S = 10.0  # a child that has told its outcome may take this long to end
 
@@ -24,6 +24,8 @@ class Attempt:
     """Whether native stacks are taken when it hangs."""
     pid: int = 0
     phase: Phase = Phase.BUILD
+    setting_up: str = ""
+    """What it has begun to set up last."""
     began: float = 0.0
     entered: float = 0.0
     kept_before: float = 0.0

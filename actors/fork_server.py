@@ -14,10 +14,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from actors import procs
-from actors.devices import DEVICES
-from actors.job import Limits
-from actors.virtual.cards import CARDS, card_of
+from attnfuzz.actors import procs
+from attnfuzz.actors.devices import DEVICES
+from attnfuzz.actors.job import Limits
+from attnfuzz.actors.virtual.cards import CARDS, card_of
 
 START_S = 600.0  # the first start on a machine builds a header, perhaps in a queue of zygotes
 MARKER = "ATTNFUZZ_ZYGOTE"

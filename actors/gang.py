@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from actors import confine, procs
-from corpus.frames import GENERATED, GENERATED_FILE
+from attnfuzz.actors import confine, procs
+from attnfuzz.corpus.frames import GENERATED, GENERATED_FILE
 
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 _WAITS = re.compile(r"torch\.ops\._c10d_functional\.wait_tensor\.default\((\w+)\)")

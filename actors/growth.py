@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from generators.growth import LEAST_STEPS, STRIDE, TOO_MUCH, most_steps, with_steps
-from generators.outcome import DEADLINE, Diff, Failure, FailureKind, Layer, Outcome, Phase
-from generators.program import Program
+from attnfuzz.generators.growth import LEAST_STEPS, STRIDE, TOO_MUCH, most_steps, with_steps
+from attnfuzz.generators.outcome import DEADLINE, Diff, Failure, FailureKind, Layer, Outcome, Phase
+from attnfuzz.generators.program import Program
 
 LONG_S = 12.0
 SHARE = 1 / 3

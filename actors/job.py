@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Protocol
 
-from actors.devices import DEVICES
-from generators.kernels.specs import FlashAttn
-from generators.outcome import Phase
-from generators.program import Compile, Program
-from generators.validity import mask_axes, score_axes
+from attnfuzz.actors.devices import DEVICES
+from attnfuzz.generators.kernels.specs import FlashAttn, Function
+from attnfuzz.generators.outcome import Phase
+from attnfuzz.generators.program import Compile, Program
+from attnfuzz.generators.validity import mask_axes, score_axes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class Deadlines:
     idle: float = 20.0
 
     def of(self, phase: Phase) -> float:
-        return float(getattr(self, phase.value))
+        return float(getattr(self, "build" if phase is Phase.SETUP else phase.value))
 
     def times(self, factor: float) -> Deadlines:
         return replace(self, **{f.name: getattr(self, f.name) * factor for f in fields(self)})
@@ -86,7 +86,8 @@ class Job:
     `compute_dtype` is the autocast dtype, if any: the precision of the yardstick. `deterministic`:
     two runs must agree bit for bit. `dirty_memory`: fresh memory of an accelerator is NaN.
     `layers`: find the layer to blame. `features`: report what the compiler did. `oracles` holds
-    further settings of single oracles by name.
+    further settings of single oracles by name. `function` is the "module:name" that the program
+    calls. `only_setup`: preload files are executed and the function is imported, nothing else.
     """
 
     compile: Compile | None = None
@@ -100,6 +101,8 @@ class Job:
     layers: bool = True
     features: bool = True
     oracles: dict[str, Any] = field(default_factory=dict)
+    function: str | None = None
+    only_setup: bool = False
     deadlines: Deadlines = field(default_factory=Deadlines)
 
     @classmethod
@@ -132,6 +135,7 @@ class Job:
                 "sdpa": program.kernel.kind == "sdpa",
                 "disables": program.surround.integration == "disable",
             },
+            function=program.kernel.target if isinstance(program.kernel, Function) else None,
             deadlines=deadlines or Deadlines(),
         )
 
@@ -151,4 +155,6 @@ class Job:
             "layers": self.layers,
             "features": self.features,
             "oracles": self.oracles,
+            "function": self.function,
+            "only_setup": self.only_setup,
         }

@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import time
+import types
 from pathlib import Path
 
 MARKER = "ATTNFUZZ_RUN"
@@ -21,7 +22,7 @@ SECOND_LOOK_S = 0.1  # a process in the middle of an exec shows no environment
 
 def clean(root: Path, run_id: str) -> list[int]:
     """Kills the processes of run `run_id` and removes `root`; returns those that would not die."""
-    from actors import files, procs
+    from attnfuzz.actors import files, procs
 
     def members() -> list[int]:
         marked = procs.marked(MARKER, run_id)
@@ -35,7 +36,8 @@ def clean(root: Path, run_id: str) -> list[int]:
 
 
 def main() -> None:
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+    package = sys.modules["attnfuzz"] = types.ModuleType("attnfuzz")  # as the zygote has it
+    package.__path__ = [str(Path(__file__).resolve().parents[1])]
     fd, run_id, root = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 import ray
 
-from actors import confine, devices
-from actors.job import Deadlines
-from actors.sandbox import SandboxError
-from actors.shard import Shard, ShardReport
-from actors.worker import Executor, Until, WorkerConfig
-from generators.outcome import Outcome
-from generators.program import Program
+from attnfuzz.actors import confine, devices
+from attnfuzz.actors.job import Deadlines
+from attnfuzz.actors.sandbox import SandboxError
+from attnfuzz.actors.shard import Shard, ShardReport
+from attnfuzz.actors.worker import Executor, Until, WorkerConfig
+from attnfuzz.generators.outcome import Outcome
+from attnfuzz.generators.program import Program
 
 
 @ray.remote(num_cpus=1, max_restarts=2)
@@ -44,6 +44,9 @@ class Worker:
 
     def run_shard(self, shard: Shard) -> ShardReport:
         return self._executor.run_shard(shard)
+
+    def check_setup(self, target: str, function: str | None) -> list[Outcome]:
+        return self._executor.check_setup(target, function)
 
     def run_programs(
         self,

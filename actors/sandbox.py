@@ -15,15 +15,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from actors import stacks, verdict
-from actors.activity import Activity
-from actors.attempt import Attempt
-from actors.files import drop_headers_since, remove_tree
-from actors.fork_server import ForkServer, SandboxError, ZygoteDied, headers_folder
-from actors.job import Job, Limits
-from actors.messages import Messages
-from generators.codec import outcome_from_data
-from generators.outcome import DEADLINE, Cost, FailureKind, Outcome, Phase
+from attnfuzz.actors import stacks, verdict
+from attnfuzz.actors.activity import Activity
+from attnfuzz.actors.attempt import Attempt
+from attnfuzz.actors.files import drop_headers_since, remove_tree
+from attnfuzz.actors.fork_server import ForkServer, SandboxError, ZygoteDied, headers_folder
+from attnfuzz.actors.job import Job, Limits
+from attnfuzz.actors.messages import Messages
+from attnfuzz.generators.codec import outcome_from_data
+from attnfuzz.generators.outcome import DEADLINE, Cost, FailureKind, Outcome, Phase
 
 PATIENCE = 3.0  # a suspected hang is tried again with this many times the deadlines
 GLANCE_S = 2.0  # how often a silent child is looked at: it may sleep, or be stuck in a crash
@@ -82,6 +82,9 @@ class Sandbox:
 
         Raises SandboxError when nothing can run any more, never for what a program does.
         """
+        return verdict.of_setup(self._confirmed(source, job, confirm_hang, native))
+
+    def _confirmed(self, source: str, job: Job, confirm_hang: bool, native: bool) -> Outcome:
         outcome = self._attempt(source, job, native=False)
         if not confirm_hang or not _is_hang(outcome):
             return outcome
@@ -229,7 +232,9 @@ class Sandbox:
             now = time.monotonic()
             if attempt.result or attempt.defect or attempt.hang:
                 break  # what is told after a deadline was missed comes too late
-            if "phase" in message:
+            if "setting up" in message:
+                attempt.setting_up = message["setting up"]
+            elif "phase" in message:
                 attempt.enter(now, Phase(message["phase"]))
             elif "outcome" in message:
                 attempt.enter(now, None)
@@ -281,6 +286,7 @@ class Sandbox:
             cost=cost,
             source=attempt.source,
             backend=attempt.job.compile.backend if attempt.job.compile else None,
+            setting_up=attempt.setting_up,
             oom_killed=self._oom_killed(),
         )
         if attempt.result is not None:

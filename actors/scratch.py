@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from types import TracebackType
 
-from actors import reaper
+from attnfuzz.actors import reaper
 
 NAME, LOCK = "attnfuzz-", "lock"
 

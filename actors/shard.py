@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from actors.verdict import is_defect
-from corpus.signature import signature
-from generators.codec import program_id
-from generators.outcome import Outcome
-from generators.program import Program
-from generators.swarm import UserFunction
+from attnfuzz.actors.verdict import is_defect
+from attnfuzz.corpus.signature import signature
+from attnfuzz.generators.codec import program_id
+from attnfuzz.generators.outcome import Outcome
+from attnfuzz.generators.program import Program
+from attnfuzz.generators.swarm import UserFunction
 
 KEPT_PER_KEY = 3
 
@@ -34,11 +34,11 @@ class Shard:
 class ShardReport:
     """What became of shard `index`.
 
-    `counts` by status ("passed", "rejected", "failed", "defect"), `by_key` failures by strong key,
-    `rejections` by why, `features` by name. `failures` are whole: those with an unknown key, or
-    with a key that several causes may share, `KEPT_PER_KEY` a key at most. `defects` are the
-    harness's own: (program id, traceback). `cpu_s` is what the programs used, `harness_cpu_s` what
-    drawing, rendering, watching and forking did.
+    `counts` by status ("passed", "rejected", "failed", "not_run", "defect"), `by_key` failures by
+    strong key, `rejections` by why they were refused or not run, `features` by name. `failures` are
+    whole: those with an unknown key, or with a key that several causes may share, `KEPT_PER_KEY` a
+    key at most. `defects` are the harness's own: (program id, traceback). `cpu_s` is what the
+    programs used, `harness_cpu_s` what drawing, rendering, watching and forking did.
     """
 
     index: int

@@ -10,8 +10,8 @@ import sys
 import time
 from pathlib import Path
 
-from actors import confine, gang, procs
-from generators.outcome import DEEPER, Frame
+from attnfuzz.actors import confine, gang, procs
+from attnfuzz.generators.outcome import DEEPER, Frame
 
 EVIDENCE_BYTES = 20_000
 OURS = str(Path(__file__).resolve().parent)

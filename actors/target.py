@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from actors.devices import DEVICES
-from actors.job import Deadlines, Limits
-from actors.virtual.cards import CARDS, INTERPRETED, NPUS, Card, Npu
-from generators.kernels import REGISTRY
-from generators.program import Program
-from generators.swarm import BACKENDS, MAX_COST, PROFILES, Place, by_weight
+from attnfuzz.actors.devices import DEVICES
+from attnfuzz.actors.job import Deadlines, Limits
+from attnfuzz.actors.virtual.cards import CARDS, INTERPRETED, NPUS, Card, Npu
+from attnfuzz.generators.kernels import REGISTRY
+from attnfuzz.generators.program import Program
+from attnfuzz.generators.swarm import BACKENDS, MAX_COST, PROFILES, Place, by_weight
 
 COMPILED_FOR_CARDS = ("sdpa", "flex", "handwritten", "function")
 """Kinds of kernel that Inductor compiles for a virtual card; the rest are libraries."""
@@ -162,6 +162,14 @@ class Target:
             return toolchain | {"target": self.name}
         ran = "interpreted on the CPU" if self.interpreted else "nothing was run"
         return toolchain | {"target": self.name, "card": f"{self.card.name} (virtual: {ran})"}
+
+    @property
+    def of_script(self) -> str:
+        """What the script of a failure has to say of where it is to be run; empty for what ran."""
+        if self.card is None:
+            return ""
+        how = "interpreted on a CPU" if self.interpreted else f"found by attnfuzz's {self.name}"
+        return f"For {self.card.name}: {how}, not run on such a device yet."
 
     @property
     def made_of_it(self) -> str:

@@ -10,9 +10,9 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from actors.devices import DEVICES
-from actors.virtual import cann
-from actors.virtual.cards import CARDS, INTERPRETED, NPUS, Card, Npu
+from attnfuzz.actors.devices import DEVICES
+from attnfuzz.actors.virtual import cann
+from attnfuzz.actors.virtual.cards import CARDS, INTERPRETED, NPUS, Card, Npu
 
 PROBE_S = 120.0
 _PROBE = """

@@ -8,11 +8,21 @@ import signal
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from actors import confine, stacks
-from generators.outcome import Cost, Failure, FailureKind, Frame, Layer, Outcome, Phase, Raised
+from attnfuzz.actors import confine, stacks
+from attnfuzz.generators.outcome import (
+    Cost,
+    Failure,
+    FailureKind,
+    Frame,
+    Layer,
+    Outcome,
+    Phase,
+    Raised,
+)
 
 ORACLE = "watchdog"
 HARNESS = "harness"
+SETTING_UP = "setting up"
 ASLEEP = "all asleep"
 """How the message of a hang begins that was told before a deadline: nothing of it did anything."""
 _LAST_WORDS = re.compile(
@@ -36,13 +46,14 @@ _FATAL = re.compile(rf"^Fatal Python error: ({'|'.join(_SIGNALS)})", re.MULTILIN
 @dataclass(frozen=True, kw_only=True)
 class Ending:
     """How a child ended: its wait `status`, the `phase` it was in, what it used; `backend` is that
-    which the program is compiled with, if any."""
+    which the program is compiled with, if any; `setting_up` what it was setting up last."""
 
     status: int
     phase: Phase
     cost: Cost
     source: Path
     backend: str | None = None
+    setting_up: str = ""
     oom_killed: bool = False
 
     @property
@@ -53,7 +64,7 @@ class Ending:
     def layer(self) -> Layer | None:
         """The layer that was at work. A compiled program has passed its eager run by then; whether
         a lower layer does the same is known once the program is minimized."""
-        if self.phase in (Phase.BUILD, Phase.REFERENCE):
+        if self.phase in (Phase.SETUP, Phase.BUILD, Phase.REFERENCE):
             return None
         if self.phase is Phase.EAGER or self.backend is None:
             return Layer.EAGER
@@ -158,6 +169,15 @@ def of_unrendered(text: str) -> Outcome:
     return Outcome(status="failed", failure=failure)
 
 
+def of_setup(outcome: Outcome) -> Outcome:
+    """`outcome`; where it failed before the program was begun, one that says why that is."""
+    failure = outcome.failure
+    if failure is None or failure.phase is not Phase.SETUP or failure.raised is None:
+        return outcome
+    why = f"{failure.evidence.get(SETTING_UP, 'setting up')}: {failure.raised.message}"
+    return Outcome(status="not_run", rejection=why, cost=outcome.cost)
+
+
 def is_defect(outcome: Outcome) -> bool:
     """Whether the fault is ours, not torch's: the harness raised, or a reference did."""
     failure = outcome.failure
@@ -173,6 +193,9 @@ def _failed(
     evidence: dict[str, str] | None = None,
     signal_name: str | None = None,
 ) -> Outcome:
+    evidence = printed(ending.directory) if evidence is None else evidence
+    if ending.phase is Phase.SETUP:
+        evidence = evidence | {SETTING_UP: ending.setting_up}
     failure = Failure(
         kind=kind,
         phase=ending.phase,
@@ -180,6 +203,6 @@ def _failed(
         oracle=ORACLE,
         raised=raised,
         signal=signal_name,
-        evidence=printed(ending.directory) if evidence is None else evidence,
+        evidence=evidence,
     )
     return Outcome(status="failed", failure=failure, cost=ending.cost)

@@ -16,7 +16,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from actors.files import DONE
+from attnfuzz.actors.files import DONE
 
 BUILT = (".gch", ".so")
 VIRTUAL = "virtual"
@@ -79,8 +79,8 @@ def warm_up_virtual(*, interpreted: bool) -> None:
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    from actors.virtual import cuda
-    from actors.virtual.shadows import ShadowMode
+    from attnfuzz.actors.virtual import cuda
+    from attnfuzz.actors.virtual.shadows import ShadowMode
 
     _keep_files_here()
     mode = ShadowMode() if interpreted else FakeTensorMode()

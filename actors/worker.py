@@ -12,16 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from actors import growth, verdict
-from actors.job import Deadlines, Job, Limits
-from actors.sandbox import Sandbox, SandboxError
-from actors.shard import Shard, ShardReport, Tally
-from actors.target import TARGETS
-from generators.kernels import refusals
-from generators.outcome import Outcome
-from generators.program import Program
-from generators.render import source
-from generators.shards import shard_programs
+from attnfuzz.actors import growth, verdict
+from attnfuzz.actors.job import Deadlines, Job, Limits
+from attnfuzz.actors.sandbox import Sandbox, SandboxError
+from attnfuzz.actors.shard import Shard, ShardReport, Tally
+from attnfuzz.actors.target import TARGETS
+from attnfuzz.generators.kernels import refusals
+from attnfuzz.generators.outcome import Outcome
+from attnfuzz.generators.program import Program
+from attnfuzz.generators.render import source
+from attnfuzz.generators.shards import shard_programs
 
 __all__ = ["Executor", "Shard", "ShardReport", "Until", "WorkerConfig"]
 
@@ -92,6 +92,13 @@ class Executor:
             outcome = self._run(program, shard.target, self._config.deadlines, native=False)
             tally.add(program, outcome)
         return tally.report(time.monotonic() - began, self.harness_cpu_s() - harness)
+
+    def check_setup(self, target: str, function: str | None) -> list[Outcome]:
+        """One outcome: that what comes before programs of `target` goes well (preload files are
+        executed, `function`, a "module:name", is imported), or "not_run" and why it does not."""
+        allowed = TARGETS[target].deadlines(self._config.deadlines)
+        job = Job(target=target, function=function, only_setup=True, deadlines=allowed)
+        return [self._sandbox(target).run("", job)]
 
     def run_programs(
         self,

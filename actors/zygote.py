@@ -17,7 +17,6 @@ It is a subreaper, so that whatever a program starts, however it detaches, stays
 from __future__ import annotations
 
 import gc
-import importlib.util
 import json
 import os
 import platform
@@ -29,6 +28,7 @@ import subprocess
 import sys
 import time
 import traceback
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,25 +37,20 @@ HERE = Path(__file__).resolve().parent
 
 
 def know_own_package() -> None:
-    """Makes `actors` importable without any folder on sys.path: the toolchain's interpreter may
-    not have us installed, and must not find our torch instead of its own."""
+    """Makes `attnfuzz.actors` importable without any folder on sys.path: the toolchain's
+    interpreter may not have us installed, and must not find our torch instead of its own."""
     if sys.path and Path(sys.path[0] or ".").resolve() == HERE:
         del sys.path[0]
-    spec = importlib.util.spec_from_file_location(
-        "actors", HERE / "__init__.py", submodule_search_locations=[str(HERE)]
-    )
-    assert spec is not None and spec.loader is not None
-    package = importlib.util.module_from_spec(spec)
-    sys.modules["actors"] = package
-    spec.loader.exec_module(package)
+    package = sys.modules["attnfuzz"] = types.ModuleType("attnfuzz")
+    package.__path__ = [str(HERE.parent)]
 
 
 if __name__ == "__main__":
     know_own_package()
 
-from actors import confine, devices, procs, warm  # noqa: E402
-from actors.child import main as child  # noqa: E402
-from actors.virtual import cann, cards, copies, cuda, shim  # noqa: E402
+from attnfuzz.actors import confine, devices, procs, warm  # noqa: E402
+from attnfuzz.actors.child import main as child  # noqa: E402
+from attnfuzz.actors.virtual import cann, cards, copies, cuda, shim  # noqa: E402
 
 JOB = "job.json"
 OPTIONAL = ("flash_attn", "torch_npu")

@@ -14,8 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from corpus.signature import Signature, output_class
-from generators.outcome import Failure
+from attnfuzz.corpus.models import BucketFile, checked
+from attnfuzz.corpus.signature import Signature, output_class
+from attnfuzz.generators.outcome import Failure
 
 NUMBERS = ("dq", "dk", "dv")
 
@@ -244,24 +245,11 @@ def bucket_to_data(bucket: Bucket) -> dict[str, Any]:
     return data
 
 
-def bucket_from_data(data: Mapping[str, Any]) -> Bucket:
-    """The bucket of that data. Raises KeyError or TypeError: the data is checked by
-    `corpus.case` where it comes from a file."""
-    return Bucket(
-        id=data["id"],
-        slug=data["slug"],
-        strong=data["strong"],
-        title=data["title"],
-        kind=data["kind"],
-        layer=data["layer"],
-        trigger=frozenset(data["trigger"]),
-        sorts=frozenset(data["sorts"]),
-        needs_trigger=data["needs_trigger"],
-        outputs=frozenset(data["outputs"]),
-        aliases=tuple(data["aliases"]),
-        known_issue=data["known_issue"],
-        notes=dict(data.get("notes", {})),
-    )
+def bucket_from_data(data: Any, where: str = "<bucket>") -> Bucket:
+    """The bucket of that data. Raises ProgramError, one sentence."""
+    told = checked(BucketFile, data, where).model_dump(mode="json", exclude_unset=True)
+    sets = {name: frozenset(told[name]) for name in ("trigger", "sorts", "outputs")}
+    return Bucket(**(told | sets | {"aliases": tuple(told["aliases"])}))
 
 
 def _digest(*parts: str) -> str:

@@ -5,6 +5,7 @@ A corpus is a folder of buckets, a bucket a folder of cases::
     <bucket-id>-<slug>/bucket.yaml
     <bucket-id>-<slug>/<case-id>/{program.yaml, repro.py, failure.yaml, environment.yaml}
     <bucket-id>-<slug>/<case-id>/preload/<name>.py
+    <bucket-id>-<slug>/<case-id>/variants.yaml    once they have been run
 
 Reading validates everything, and does not touch `repro.py` but as text.
 """
@@ -12,17 +13,22 @@ Reading validates everything, and does not touch `repro.py` but as text.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
-from corpus.bucket import Bucket, bucket_from_data, bucket_to_data
-from corpus.files import make_folder_atomically
-from corpus.signature import signature
-from generators.codec import (
+from attnfuzz.corpus.bucket import Bucket, bucket_from_data, bucket_to_data
+from attnfuzz.corpus.files import make_folder_atomically, write_atomically
+from attnfuzz.corpus.models import (
+    FailureFile,
+    PreloadFile,
+    VariantsFile,
+    checked,
+    checked_environment,
+)
+from attnfuzz.corpus.signature import signature
+from attnfuzz.generators.codec import (
     dump_program,
     dump_yaml,
     load_program,
@@ -30,11 +36,17 @@ from generators.codec import (
     outcome_from_data,
     outcome_to_data,
     program_id,
+)
+from attnfuzz.generators.outcome import Failure, Outcome
+from attnfuzz.generators.program import Program
+from attnfuzz.generators.reading import (
+    ProgramError,
+    folders,
+    holding,
+    is_there,
+    read_inside,
     read_text,
 )
-from generators.outcome import Failure, Outcome
-from generators.program import Program
-from generators.safe_yaml import ProgramError
 
 PROGRAM, FAILURE, ENVIRONMENT, REPRO = (
     "program.yaml",
@@ -43,6 +55,7 @@ PROGRAM, FAILURE, ENVIRONMENT, REPRO = (
     "repro.py",
 )
 BUCKET = "bucket.yaml"
+VARIANTS = "variants.yaml"
 PRELOAD = "preload"
 
 
@@ -61,17 +74,18 @@ class Preload:
 
     @staticmethod
     def of(path: Path) -> Preload:
-        """What is in the file at `path`. Raises OSError."""
-        raw = path.read_bytes()
-        digest = hashlib.sha256(raw).hexdigest()
-        return Preload(name=path.name, sha256=digest, text=raw.decode("utf-8"))
+        """What is in the file at `path`. Raises ProgramError."""
+        text = read_text(path)
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        return Preload(name=path.name, sha256=digest, text=text)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """A failing program and what is known of it. `original` is the id of the program that was
     found; `program`, if `minimized`, is its simplest form. `runs` and `failures` count the fresh
-    runs of the program that was found. `repro` is the text of its script."""
+    runs of the program that was found. `repro` is the text of its script. `variants` says what
+    variants of the program did, by name ("kernel=flex": "passes")."""
 
     program: Program
     failure: Failure
@@ -82,6 +96,7 @@ class Case:
     failures: int = 0
     preload: tuple[Preload, ...] = ()
     repro: str = ""
+    variants: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def id(self) -> str:
@@ -104,10 +119,20 @@ def write_case(corpus: Path, bucket: Bucket, case: Case) -> Path:
     return folder
 
 
+def write_variants(corpus: Path, bucket: Bucket, program: Program, told: Mapping[str, str]) -> None:
+    """Write what the variants of `program` did beside its case, where the bucket has one in
+    `corpus`. Raises OSError."""
+    folder = bucket_folder(corpus, bucket) / program_id(program)
+    if told and folder.is_dir():
+        write_atomically(folder / VARIANTS, _variants_text(told))
+
+
 def bucket_folder(corpus: Path, bucket: Bucket) -> Path:
     """Where the bucket lies in `corpus`: its id decides, as its title may have changed since."""
-    found = sorted(corpus.glob(f"{bucket.id}-*")) if corpus.is_dir() else []
-    return found[0] if found else corpus / bucket.folder
+    there = folders(corpus) if is_there(corpus) else []
+    return next(
+        (one for one in there if one.name.startswith(f"{bucket.id}-")), corpus / bucket.folder
+    )
 
 
 def _files(case: Case) -> dict[str, str]:
@@ -127,62 +152,26 @@ def _files(case: Case) -> dict[str, str]:
         FAILURE: dump_yaml(told),
         ENVIRONMENT: dump_yaml(dict(sorted(case.environment.items()))),
         **{f"{PRELOAD}/{one.name}": one.text for one in case.preload},
+        **({VARIANTS: _variants_text(case.variants)} if case.variants else {}),
     }
 
 
-Hex = Annotated[str, Field(pattern=r"^[0-9a-f]+$")]
-
-
-class _PreloadFile(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-    name: Annotated[str, Field(pattern=r"^[\w-]+\.py$")]
-    sha256: Annotated[Hex, Field(min_length=64, max_length=64)]
-
-
-class _FailureFile(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-    strong: str
-    original: Hex
-    minimized: bool
-    runs: Annotated[int, Field(ge=0)]
-    failures: Annotated[int, Field(ge=0)]
-    preload: list[_PreloadFile] = []
-    failure: dict[str, Any]
-
-
-class _EnvironmentFile(BaseModel):
-    model_config = ConfigDict(extra="allow", strict=True)
-    __pydantic_extra__: dict[str, str]
-
-
-class _BucketFile(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-    id: Hex
-    slug: Annotated[str, Field(pattern=r"^[\w.-]*$")]
-    title: str
-    kind: str
-    layer: str | None
-    strong: str
-    needs_trigger: bool
-    trigger: list[str]
-    sorts: list[str]
-    outputs: list[str]
-    aliases: list[str]
-    known_issue: str | None
-    notes: dict[str, Any] = {}
+def _variants_text(told: Mapping[str, str]) -> str:
+    return dump_yaml({"variants": dict(sorted(told.items()))})
 
 
 def read_case(folder: Path) -> Case:
     """The case in `folder`, everything in it checked; nothing in it is executed. Raises CaseError,
     one sentence that names the file and the key."""
     try:
-        program = load_program(read_text(folder / PROGRAM), str(folder / PROGRAM))
-        where = folder / FAILURE
-        told = _checked(_FailureFile, where)
-        failure = outcome_from_data({"status": "failed", "failure": told.failure}, str(where))
-        environment = _checked(_EnvironmentFile, folder / ENVIRONMENT).__pydantic_extra__
+        program = load_program(read_inside(folder, PROGRAM), str(folder / PROGRAM))
+        data, where = _told(folder, FAILURE)
+        told = checked(FailureFile, data, where)
+        failure = outcome_from_data({"status": "failed", "failure": told.failure}, where)
+        environment = checked_environment(*_told(folder, ENVIRONMENT))
         preload = tuple(_preload(folder, one) for one in told.preload)
-        repro = read_text(folder / REPRO) if (folder / REPRO).exists() else ""
+        repro = read_inside(folder, REPRO) if is_there(folder / REPRO) else ""
+        variants = _variants(folder)
     except ProgramError as error:
         raise CaseError(str(error)) from None
     assert failure.failure is not None
@@ -196,13 +185,20 @@ def read_case(folder: Path) -> Case:
         failures=told.failures,
         preload=preload,
         repro=repro,
+        variants=variants,
     )
+
+
+def _variants(folder: Path) -> Mapping[str, str]:
+    if not is_there(folder / VARIANTS):
+        return {}
+    return {**checked(VariantsFile, *_told(folder, VARIANTS)).variants}
 
 
 def read_bucket(folder: Path) -> Bucket:
     """The bucket in `folder`. Raises CaseError."""
     try:
-        return bucket_from_data(_checked(_BucketFile, folder / BUCKET).model_dump())
+        return bucket_from_data(*_told(folder, BUCKET))
     except ProgramError as error:
         raise CaseError(str(error)) from None
 
@@ -214,65 +210,28 @@ def find_cases(paths: Iterable[Path]) -> list[Path]:
     for path in paths:
         if path.is_file() and path.name in (PROGRAM, FAILURE, ENVIRONMENT, REPRO):
             path = path.parent
-        here = {below.parent for below in _visible(path)} if path.is_dir() else set()
+        try:
+            here = set(holding(path, PROGRAM)) if path.is_dir() else set()
+        except ProgramError as error:
+            raise CaseError(str(error)) from None
         if not here:
             raise CaseError(f"{path}: expected a case (a folder with {PROGRAM}), found none")
         found |= here
     return sorted(found)
 
 
-def _visible(path: Path) -> Iterable[Path]:
-    """What a crash left unfinished begins with a dot, and is no case."""
-    for below in path.rglob(PROGRAM):
-        if not any(part.startswith(".") for part in below.relative_to(path).parts):
-            yield below
+def _told(folder: Path, name: str) -> tuple[Any, str]:
+    """What a YAML file says, and the file's name for errors."""
+    where = str(folder / name)
+    return load_yaml_safely(read_inside(folder, name), where), where
 
 
-Model = TypeVar("Model", bound=BaseModel)
-
-
-def _checked(model: type[Model], where: Path) -> Model:
-    data = load_yaml_safely(read_text(where), str(where))
-    if not isinstance(data, dict):
-        raise ProgramError(f"{where}: expected keys and values")
-    try:
-        return model.model_validate(data)
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, first["loc"]))
-        raise ProgramError(f"{where}: {key}: {_sentence(first)}") from None
-
-
-def _sentence(error: Mapping[str, Any]) -> str:
-    if error["type"] == "missing":
-        return "expected a value, found none"
-    if error["type"] == "extra_forbidden":
-        return "there is no such key"
-    text: str = error["msg"]
-    return f"{text[:1].lower()}{text[1:]}, got {error['input']!r:.80}"
-
-
-def _preload(folder: Path, told: _PreloadFile) -> Preload:
-    where = folder / PRELOAD / told.name
-    text = read_text(where)
+def _preload(folder: Path, told: PreloadFile) -> Preload:
+    name = f"{PRELOAD}/{told.name}"
+    text = read_inside(folder, name)
     digest = hashlib.sha256(text.encode()).hexdigest()
     if digest != told.sha256:
-        raise ProgramError(f"{where}: expected the text with sha256 {told.sha256}, got {digest}")
+        raise ProgramError(
+            f"{folder / name}: expected the text with sha256 {told.sha256}, got {digest}"
+        )
     return Preload(name=told.name, sha256=digest, text=text)
-
-
-def with_corpus(found: list[Bucket], corpora: Sequence[Path]) -> list[Bucket]:
-    """`found`, and the buckets of `corpora` besides, labelled as known: what belongs to one of
-    those is counted and not looked into again. The key of a bucket that was kept under older rules
-    is computed afresh from its cases, as for a replay. Raises CaseError."""
-    cases: dict[Path, list[Case]] = {}
-    for folder in find_cases(corpora):
-        cases.setdefault(folder.parent, []).append(read_case(folder))
-    buckets = {bucket.id: bucket for bucket in found}
-    for folder, kept in cases.items():
-        bucket = read_bucket(folder)
-        keys = [signature(case.failure, case.program).strong for case in kept]
-        strong = bucket.strong if bucket.strong in keys else keys[0]
-        label = bucket.known_issue or f"corpus {bucket.id}"
-        buckets.setdefault(bucket.id, replace(bucket, strong=strong, known_issue=label))
-    return list(buckets.values())

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
-from corpus.case import CaseError
-from corpus.files import write_atomically
-from generators.codec import dump_yaml, load_yaml_safely, read_text
-from generators.safe_yaml import ProgramError
+from attnfuzz.corpus.case import CaseError
+from attnfuzz.corpus.files import write_atomically
+from attnfuzz.corpus.models import ConfirmationsFile, checked
+from attnfuzz.generators.codec import dump_yaml, load_yaml_safely
+from attnfuzz.generators.reading import ProgramError, is_there, read_inside
 
 CONFIRMATIONS = "confirmations.yaml"
 
@@ -34,34 +33,16 @@ class Confirmation:
         return f"{self.verdict} on {self.card} with torch {self.torch}{rest}"
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-    target: str
-    card: str
-    torch: str
-    verdict: Literal["confirmed", "refuted"]
-    saw: str | None = None
-
-
-class _File(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-    confirmations: Annotated[list[_Entry], Field(max_length=1000)]
-
-
 def read_confirmations(case: Path) -> list[Confirmation]:
     """Those beside the case in folder `case`. Raises CaseError, one sentence."""
     path = case / CONFIRMATIONS
-    if not path.exists():
-        return []
     try:
-        data: Any = load_yaml_safely(read_text(path), str(path))
-        told = _File.model_validate(data)
+        if not is_there(path):
+            return []
+        data = load_yaml_safely(read_inside(case, CONFIRMATIONS), str(path))
+        told = checked(ConfirmationsFile, data, str(path))
     except ProgramError as error:
         raise CaseError(str(error)) from None
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise CaseError(f"{path}: {key}: {first['msg']}.") from None
     return [Confirmation(**entry.model_dump()) for entry in told.confirmations]
 
 

@@ -1,4 +1,5 @@
-"""Writing so that a crash at any instant leaves either the old or the new, never a half."""
+"""Writing so that a crash at any instant leaves either the old or the new, never a half, and so
+that nothing is written by way of a link: what is there may come from anybody."""
 
 from __future__ import annotations
 
@@ -8,13 +9,18 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from attnfuzz.generators.reading import ProgramError, is_there
+
 UNFINISHED = ".unfinished-"
 """Begins the name of what is being written. It is derived from the final name, so that whoever
 writes the same thing again clears away what a crash left behind."""
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Make `text` the content of `path`. Raises OSError; the old content then stands."""
+    """Make `text` the content of `path`. Raises OSError, and ProgramError where a folder is in the
+    way; the old content then stands."""
+    if path.is_dir() and not path.is_symlink():
+        raise ProgramError(f"{path}: expected a file to write to, got a folder")
     unfinished = path.with_name(f"{UNFINISHED}{path.name}")
     try:
         _write_through(unfinished, text)
@@ -28,7 +34,10 @@ def write_atomically(path: Path, text: str) -> None:
 
 def make_folder_atomically(folder: Path, files: Mapping[str, str]) -> None:
     """Make `folder` with `files` (relative path: text) in it, all or nothing. Where the folder is
-    there already, each file is written atomically instead. Raises OSError."""
+    there already, each file is written atomically instead. Raises OSError, and ProgramError where
+    something else is in the way."""
+    for one in (folder.parent, folder, *((folder / name).parent for name in files)):
+        _refuse_other_than_folder(one)
     if folder.is_dir():
         for name, text in files.items():
             (folder / name).parent.mkdir(exist_ok=True)
@@ -51,8 +60,15 @@ def make_folder_atomically(folder: Path, files: Mapping[str, str]) -> None:
     _sync_folder(folder.parent)
 
 
+def _refuse_other_than_folder(path: Path) -> None:
+    if is_there(path) and (path.is_symlink() or not path.is_dir()):
+        raise ProgramError(f"{path}: expected a folder to write to, got a link or a file")
+
+
 def _write_through(path: Path, text: str) -> None:
-    with path.open("w", encoding="utf-8", newline="\n") as file:
+    path.unlink(missing_ok=True)  # what a crash left, or a link or pipe that somebody put there
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    with open(handle, "w", encoding="utf-8", newline="\n") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())

@@ -4,6 +4,7 @@ never drop anything."""
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable, Mapping
 from datetime import date
 from functools import cache
@@ -14,12 +15,12 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from corpus.signature import exception_type
-from generators.codec import load_yaml_safely
-from generators.features import features
-from generators.outcome import Failure, FailureKind
-from generators.program import Program
-from generators.safe_yaml import ProgramError, read_text
+from attnfuzz.corpus.signature import exception_type
+from attnfuzz.generators.codec import load_yaml_safely
+from attnfuzz.generators.features import features
+from attnfuzz.generators.outcome import Failure, FailureKind
+from attnfuzz.generators.program import Program
+from attnfuzz.generators.safe_yaml import ProgramError, read_text
 
 SHIPPED = Path(__file__).with_name("known_issues.yaml")
 
@@ -30,8 +31,10 @@ class KnownIssueError(ValueError):
 
 def _pattern(text: str) -> str:
     try:
-        re.compile(text)
-    except re.error as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what a later Python may read otherwise
+            re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"expected a regular expression: {error}") from None
     return text
 
@@ -44,7 +47,7 @@ def _specifier(text: str) -> str:
     return text
 
 
-Pattern = Annotated[str, AfterValidator(_pattern)]
+Pattern = Annotated[str, Field(max_length=1000), AfterValidator(_pattern)]
 KernelKind = Literal[
     "sdpa", "flex", "handwritten", "flash_attn", "npu_fusion_attention", "function"
 ]
@@ -112,6 +115,13 @@ def _issue(data: Any, where: str) -> KnownIssue:
 @cache
 def _shipped() -> tuple[KnownIssue, ...]:
     return load_known_issues()
+
+
+def thread_of(label: str | None) -> str | None:
+    """The public thread of the shipped record whose id ends `label`, a bucket's: "pytorch-139548",
+    "shipped: 2509ab44, pytorch-139548"."""
+    words = (label or "").split()[-1:]
+    return next((issue.link for issue in _shipped() if [issue.id] == words), None)
 
 
 def match(

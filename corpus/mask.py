@@ -10,7 +10,11 @@ import re
 
 LONGEST = 400
 """Characters kept of a masked message."""
-_READ = 20_000
+_READ = 4000
+"""Characters of a message that are looked at: the rules below take time that grows with its square
+where somebody means it to."""
+_SEARCHED = 20_000
+"""Those among which a compiler's first error is looked for."""
 
 Rules = tuple[tuple[re.Pattern[str], str], ...]
 
@@ -122,11 +126,12 @@ def mask_diagnosis(text: str) -> str:
 def mask_volatile(text: str) -> str:
     """`text` in one line with addresses, paths, shapes, dtypes, numbers and made-up names replaced
     by placeholders; of a compiler's output only the first error."""
-    text = text[:_READ]
+    text = text[:_SEARCHED]
     return mask_diagnosis(text) if first_diagnosis(text) else _masked(text, _OF_PYTHON)
 
 
 def _masked(text: str, rules: Rules) -> str:
+    text = text[:_READ]
     for pattern, replacement in rules:
         text = pattern.sub(replacement, text)
     return text.strip()[:LONGEST].rstrip()

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
-from generators.outcome import Outcome
-from generators.program import Program
+from attnfuzz.generators.outcome import Outcome
+from attnfuzz.generators.program import Program
 
 
 class State(StrEnum):

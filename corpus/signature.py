@@ -14,12 +14,20 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from corpus.frames import is_stack, telling_frames
-from corpus.mask import first_diagnosis, mask_diagnosis, mask_volatile
-from generators.outcome import DEEPER, Diff, Failure, FailureKind, Layer, Phase, Raised
-from generators.program import Program
-
-TITLE_LENGTH = 140
+from attnfuzz.corpus.frames import is_stack, telling_frames
+from attnfuzz.corpus.mask import first_diagnosis, mask_diagnosis, mask_volatile
+from attnfuzz.corpus.title import title as shortened
+from attnfuzz.generators.outcome import (
+    DEEPER,
+    Diff,
+    Failure,
+    FailureKind,
+    Layer,
+    Phase,
+    Raised,
+    said,
+)
+from attnfuzz.generators.program import Program
 
 _PHASE_CLASS = {
     Phase.BUILD: "eager",  # what makes the inputs is eager torch too
@@ -113,9 +121,11 @@ def _of_exception(failure: Failure, raised: Raised, program: Program) -> Signatu
     frames = () if mixed else telling_frames(raised.frames)
     phase = phase_class(failure)
     strong = _key(failure.kind, name, phase, message, *frames)
+    inner = said(message)
+    told = inner if inner != message else f"{name}: {message}"
     return Signature(
         strong=strong,
-        title=_title(f"{name}: {message}", suffix=_where(frames) or f" ({phase})"),
+        title=shortened(told, suffix=_where(frames) or f" ({phase})"),
         aliases=(
             _alias("message", name, message),
             *([_alias("frames", name, *frames)] if frames else []),
@@ -164,7 +174,7 @@ def _of_crash(failure: Failure, program: Program) -> Signature:
     where = _where(tuple(native))
     return Signature(
         strong=strong,
-        title=_title(f"{signal} in the {phase} phase of {kernel} attention", where),
+        title=shortened(f"{signal} in the {phase} phase of {kernel} attention", where),
         aliases=(_alias("crash", cause, kernel), _alias("kernel", failure.kind, kernel, layer)),
         needs_trigger=not native,
     )
@@ -187,7 +197,7 @@ def _of_memory_gone(failure: Failure, kernel: str) -> Signature:
     message = mask_volatile(failure.raised.message) if failure.raised else failure.oracle
     return Signature(
         strong=_key(failure.kind, kernel),
-        title=_title(f"{kernel} attention runs out of memory: {message}"),
+        title=shortened(f"{kernel} attention runs out of memory: {message}"),
         aliases=(_alias("kernel", failure.kind, kernel),),
     )
 
@@ -201,7 +211,7 @@ def _of_tiles(failure: Failure, kernel: str) -> Signature:
     resource = what[1] if what else "resources"
     return Signature(
         strong=_key(failure.kind, kernel, graph, resource),
-        title=_title(f"{kernel} attention's {graph} takes more {resource} than the card has"),
+        title=shortened(f"{kernel} attention's {graph} takes more {resource} than the card has"),
         aliases=(_alias("kernel", failure.kind, kernel),),
     )
 
@@ -224,7 +234,7 @@ def _of_hang(failure: Failure, program: Program) -> Signature:
     phase, kernel = phase_class(failure), program.kernel.kind
     return Signature(
         strong=_key(failure.kind, phase, *(frames or (kernel,))),
-        title=_title(f"{kernel} attention hangs in the {phase} phase", _where(frames[::-1])),
+        title=shortened(f"{kernel} attention hangs in the {phase} phase", _where(frames[::-1])),
         aliases=(_alias("hang", phase, kernel),),
         needs_trigger=True,
     )
@@ -243,7 +253,9 @@ def _of_difference(failure: Failure, program: Program) -> Signature:
         return _of_untraceable(failure.kind, reason, title, kernel)
     return Signature(
         strong=_key(failure.kind, f"{kernel}-{layer}", *wrong),
-        title=_title(f"{_ADJECTIVE[failure.kind].format(what=_property(first))} `{name}`{subject}"),
+        title=shortened(
+            f"{_ADJECTIVE[failure.kind].format(what=_property(first))} `{name}`{subject}"
+        ),
         aliases=(
             _alias("numbers", kernel, layer, group),
             _alias("kernel", failure.kind, kernel, layer),
@@ -257,7 +269,7 @@ def _of_untraceable(kind: FailureKind, reason: str, title: str, kernel: str) -> 
     raises, as with fullgraph=True."""
     return Signature(
         strong=f"untraceable-{_digest(reason)}",
-        title=_title(title),
+        title=shortened(title),
         aliases=(_alias("kernel", kind, kernel),),
         needs_trigger=not _tells(FailureKind.GRAPH_BREAK, reason),
     )
@@ -308,9 +320,3 @@ def _digest(*parts: str) -> str:
 
 def _slug(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "", text)[:40] or "unknown"
-
-
-def _title(text: str, suffix: str = "") -> str:
-    room = TITLE_LENGTH - len(suffix)
-    text = " ".join(text.replace(" Explanation: ", ": ").split())
-    return (text if len(text) <= room else text[: room - 1].rstrip() + "…") + suffix

@@ -7,18 +7,22 @@ twice changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, Table, case, delete, func, select, update
+from sqlalchemy import Connection, case, delete, func, select, update
 from sqlalchemy.dialects.sqlite import insert
 
-from corpus.bucket import Bucket, bucket_from_data, bucket_to_data
-from corpus.rows import ENDS, CampaignRow, FailureRow, Report, State, Totals
-from corpus.schema import (
+from attnfuzz.corpus import models
+from attnfuzz.corpus.bucket import Bucket, bucket_to_data
+from attnfuzz.corpus.environments import environment_of, record_environment
+from attnfuzz.corpus.opening import Reading, Writing
+from attnfuzz.corpus.rows import ENDS, CampaignRow, FailureRow, Report, State, Totals
+from attnfuzz.corpus.schema import (
     BUCKETS,
     CAMPAIGN,
     COUNTS,
@@ -26,14 +30,15 @@ from corpus.schema import (
     SHARDS,
     VARIANTS,
     StoreError,
-    connect,
-    prepare,
+    add_counts,
     transaction,
+    upsert,
 )
-from corpus.signature import signature
-from generators.codec import from_data, outcome_from_data, outcome_to_data, program_id, to_data
-from generators.outcome import Outcome
-from generators.program import Program
+from attnfuzz.corpus.signature import signature
+from attnfuzz.corpus.stored import bucket_row, failure_row, row_of
+from attnfuzz.generators.codec import outcome_to_data, program_id, to_data
+from attnfuzz.generators.outcome import Outcome
+from attnfuzz.generators.program import Program
 
 __all__ = ["DATABASE", "FailureRow", "State", "Store", "StoreError", "Totals"]
 
@@ -44,19 +49,18 @@ _TIMES = ("cpu_s", "wall_s", "harness_cpu_s")
 
 class Store:
     """The store at `path`: a database file, or a folder for one named `DATABASE`. It is made where
-    it is missing, unless `create` is False. Every method may raise StoreError, one sentence."""
+    it is missing, unless `create` is False: then it is only read, and nothing there is changed.
+    Every method may raise StoreError, one sentence."""
 
     def __init__(self, path: Path | str, *, create: bool = True) -> None:
         path = Path(path)
         self.path = path / DATABASE if path.is_dir() else path
-        if not create and not self.path.is_file():
-            raise StoreError(f"{self.path}: expected a campaign's database, found no such file")
-        self._engine = connect(self.path)
-        prepare(self._engine, self.path)
+        self._opened = Writing(self.path) if create else Reading(self.path)
+        self._engine = self._opened.engine
         self._prefix = 0
 
     def close(self) -> None:
-        self._engine.dispose()
+        self._opened.close()
 
     def __enter__(self) -> Store:
         return self
@@ -73,23 +77,33 @@ class Store:
 
     def begin(self, seed: int, config: Mapping[str, Any], versions: Mapping[str, str]) -> None:
         """Write down what the campaign is; StoreError when it was begun with another seed. A
-        resumed campaign's configuration and versions replace those recorded."""
+        resumed campaign's configuration and versions replace those recorded, but what was found
+        before keeps its own (see `environment`)."""
         with self._writing() as connection:
-            found = connection.execute(select(CAMPAIGN.c.seed)).scalar_one_or_none()
+            this = CAMPAIGN.c.one == 1
+            found = connection.execute(select(CAMPAIGN.c.seed).where(this)).scalar_one_or_none()
             if found is not None and found != seed:
                 raise StoreError(
                     f"{self.path}: the campaign was begun with seed {found}, not {seed}"
                 )
+            record_environment(connection, versions)
             values = {"one": 1, "seed": seed, "config": dict(config), "versions": dict(versions)}
-            _upsert(connection, CAMPAIGN, values, ("one",))
+            upsert(connection, CAMPAIGN, values, ("one",))
 
     def campaign(self) -> CampaignRow | None:
         """What the campaign was begun with; None before `begin`."""
         with self._reading() as connection:
-            row = connection.execute(select(CAMPAIGN)).one_or_none()
+            columns = (CAMPAIGN.c.seed, CAMPAIGN.c.config, CAMPAIGN.c.versions)
+            query = select(*columns).where(CAMPAIGN.c.one == 1)
+            row = connection.execute(query).mappings().one_or_none()
         if row is None:
             return None
-        return CampaignRow(seed=row.seed, config=row.config, versions=row.versions)
+        return CampaignRow(**row_of(models.CampaignRow, row, self.path, 1).model_dump())
+
+    def environment(self, failure: FailureRow) -> dict[str, str]:
+        """The versions that the campaign had when the failure was found."""
+        with self._reading() as connection:
+            return environment_of(connection, failure.number, self.path)
 
     # Shards
 
@@ -101,18 +115,18 @@ class Store:
             added = connection.execute(insert(SHARDS).values(values).on_conflict_do_nothing())
             if added.rowcount == 0:
                 return []
-            _count(connection, "sum", {"shards": 1, "executed": report.executed})
-            _count(connection, "sum", {name: getattr(report, name) for name in _TIMES})
-            _count(connection, "status", report.counts)
-            _count(connection, "key", report.by_key)
-            _count(connection, "rejection", report.rejections)
-            _count(connection, "feature", report.features)
+            add_counts(connection, "sum", {"shards": 1, "executed": report.executed})
+            add_counts(connection, "sum", {name: getattr(report, name) for name in _TIMES})
+            add_counts(connection, "status", report.counts)
+            add_counts(connection, "key", report.by_key)
+            add_counts(connection, "rejection", report.rejections)
+            add_counts(connection, "feature", report.features)
             found = [
                 _add(connection, program, outcome, report.index, report.target)
                 for program, outcome in report.failures
             ]
             numbers = [number for number in found if number is not None]
-            return _failures(connection, FAILURES.c.number.in_(numbers))
+            return self._failures(connection, FAILURES.c.number.in_(numbers))
 
     def has_shard(self, index: int) -> bool:
         with self._reading() as connection:
@@ -133,8 +147,9 @@ class Store:
         """Sums over all shards."""
         sums: dict[str, dict[str, float]] = {}
         with self._reading() as connection:
-            for sort, name, value in connection.execute(select(COUNTS).order_by(COUNTS.c.name)):
-                sums.setdefault(sort, {})[name] = value
+            for row in connection.execute(select(COUNTS).order_by(COUNTS.c.name)).mappings():
+                one = row_of(models.CountRow, row, self.path, row["name"])
+                sums.setdefault(one.sort, {})[one.name] = one.value
         whole = {sort: {n: int(v) for n, v in named.items()} for sort, named in sums.items()}
         times = {name: sums.get("sum", {}).get(name, 0.0) for name in _TIMES}
         return Totals(
@@ -157,12 +172,12 @@ class Store:
             number = _add(connection, program, outcome, shard, target)
             if number is None:
                 return None
-            return _failures(connection, FAILURES.c.number == number)[0]
+            return self._failures(connection, FAILURES.c.number == number)[0]
 
     def failure(self, program: str) -> FailureRow | None:
         """The failure of the program with that id."""
         with self._reading() as connection:
-            return next(iter(_failures(connection, FAILURES.c.program_id == program)), None)
+            return next(iter(self._failures(connection, FAILURES.c.program_id == program)), None)
 
     def failures(
         self, *, state: State | None = None, bucket: str | None = None, strong: str | None = None
@@ -171,18 +186,16 @@ class Store:
         wanted = {"state": state, "bucket": bucket, "strong": strong}
         given = [FAILURES.c[name] == value for name, value in wanted.items() if value is not None]
         with self._reading() as connection:
-            return _failures(connection, *given)
+            return self._failures(connection, *given)
 
     def pending(self) -> list[FailureRow]:
         """The failures with which something is left to do, in the order they were recorded."""
         with self._reading() as connection:
-            return _failures(connection, FAILURES.c.state.not_in(sorted(ENDS)))
+            return self._failures(connection, FAILURES.c.state.not_in(sorted(ENDS)))
 
     def states(self) -> dict[State, int]:
         """How many failures are in each state."""
-        query = select(FAILURES.c.state, func.count()).group_by(FAILURES.c.state)
-        with self._reading() as connection:
-            return {State(state): count for state, count in connection.execute(query)}
+        return dict(Counter(row.state for row in self.failures()))
 
     def update_failure(
         self,
@@ -218,28 +231,27 @@ class Store:
         """The failure of the program with that id is `outcome`'s, and as if just found."""
         with self._writing() as connection:
             this = FAILURES.c.program_id == program
-            given = from_data(
-                connection.execute(select(FAILURES.c.program).where(this)).scalar_one()
-            )
+            (there,) = self._failures(connection, this)
+            given = there.program
             connection.execute(update(FAILURES).where(this).values(_as_found(given, outcome)))
-            return _failures(connection, this)[0]
+            return self._failures(connection, this)[0]
 
     def rekey(self) -> None:
         """Compute the strong keys of pending failures and of buckets afresh: the rules for keys may
         be others than when they were recorded."""
         with self._writing() as connection:
-            rows = _failures(connection, FAILURES.c.state.not_in(sorted(ENDS)))
+            rows = self._failures(connection, FAILURES.c.state.not_in(sorted(ENDS)))
             for row in rows:
                 assert row.outcome.failure is not None
                 strong = signature(row.outcome.failure, row.program).strong
                 if strong != row.strong:
                     this = FAILURES.c.number == row.number
                     connection.execute(update(FAILURES).where(this).values(strong=strong))
-            for (data,) in connection.execute(select(BUCKETS.c.data)).all():
-                bucket = bucket_from_data(data)
+            for name, data in connection.execute(select(BUCKETS.c.id, BUCKETS.c.data)).all():
+                bucket = bucket_row(name, data, self.path)
                 keys = [
                     signature(row.best_outcome.failure, row.best).strong
-                    for row in _failures(connection, FAILURES.c.bucket == bucket.id)
+                    for row in self._failures(connection, FAILURES.c.bucket == bucket.id)
                     if row.best and row.best_outcome and row.best_outcome.failure
                 ]
                 if keys and bucket.strong not in keys:
@@ -267,13 +279,14 @@ class Store:
         """All buckets, in the order in which their first failure was recorded."""
         first = func.min(FAILURES.c.number)
         query = (
-            select(BUCKETS.c.data)
+            select(BUCKETS.c.id, BUCKETS.c.data)
             .outerjoin(FAILURES, FAILURES.c.bucket == BUCKETS.c.id)
             .group_by(BUCKETS.c.id)
             .order_by(case((first.is_(None), 1), else_=0), first, BUCKETS.c.id)
         )
         with self._reading() as connection:
-            return [bucket_from_data(data) for (data,) in connection.execute(query)]
+            found = connection.execute(query)
+            return [bucket_row(name, data, self.path) for name, data in found]
 
     def occurrences(self) -> dict[str, int]:
         """How often each bucket was seen: its failures, and those of its key that were counted
@@ -290,8 +303,10 @@ class Store:
             rows = connection.execute(query.group_by(FAILURES.c.strong, FAILURES.c.bucket))
             for strong, bucket_id, count in rows:
                 recorded[strong] = recorded.get(strong, 0) + count
-                if bucket_id is not None:
+                if bucket_id in seen:
                     seen[bucket_id] += count
+                elif bucket_id is not None:  # an index that disagrees with its table
+                    raise StoreError(f"{self.path}: failures: the file is damaged")
         for strong, count in self.totals().by_key.items():
             owner = first_of_key.get(strong)
             if owner is not None:
@@ -307,13 +322,19 @@ class Store:
         with self._writing() as connection:
             for name, result in results.items():
                 values = {"program_id": program, "name": name, "result": result}
-                _upsert(connection, VARIANTS, values, ("program_id", "name"))
+                upsert(connection, VARIANTS, values, ("program_id", "name"))
 
     def variants(self, program: str) -> dict[str, str]:
         """The same of the failure of the program with that id."""
         query = select(VARIANTS.c.name, VARIANTS.c.result).where(VARIANTS.c.program_id == program)
         with self._reading() as connection:
-            return {name: result for name, result in connection.execute(query.order_by("name"))}
+            rows = connection.execute(query.order_by("name")).mappings()
+            told = [row_of(models.VariantRow, row, self.path, row["name"]) for row in rows]
+        return {one.name: one.result for one in told}
+
+    def _failures(self, connection: Connection, *conditions: Any) -> list[FailureRow]:
+        query = select(FAILURES).where(*conditions).order_by(FAILURES.c.number)
+        return [failure_row(row, self.path) for row in connection.execute(query).mappings()]
 
     def _writing(self) -> Any:
         return transaction(self._engine, self.path, writes=True)
@@ -325,13 +346,6 @@ class Store:
 def _plain(report: Report) -> dict[str, Any]:
     """Everything in the report but the failures, which have rows of their own."""
     return {name: value for name, value in sorted(vars(report).items()) if name != "failures"}
-
-
-def _count(connection: Connection, sort: str, values: Mapping[str, float]) -> None:
-    for name, value in values.items():
-        query = insert(COUNTS).values(sort=sort, name=name, value=value)
-        total = COUNTS.c.value + query.excluded.value
-        connection.execute(query.on_conflict_do_update(["sort", "name"], set_={"value": total}))
 
 
 def _add(
@@ -360,40 +374,6 @@ def _as_found(program: Program, outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _upsert(
-    connection: Connection, table: Table, values: Mapping[str, Any], key: Sequence[str]
-) -> None:
-    query = insert(table).values(values)
-    rest = {name: query.excluded[name] for name in values if name not in key}
-    connection.execute(query.on_conflict_do_update(key, set_=rest))
-
-
 def _save_bucket(connection: Connection, bucket: Bucket) -> None:
     values = {"id": bucket.id, "strong": bucket.strong, "data": bucket_to_data(bucket)}
-    _upsert(connection, BUCKETS, values, ("id",))
-
-
-def _failures(connection: Connection, *conditions: Any) -> list[FailureRow]:
-    query: Select[Any] = select(FAILURES).where(*conditions).order_by(FAILURES.c.number)
-    rows: Iterable[Row[Any]] = connection.execute(query)
-    return [_failure(row) for row in rows]
-
-
-def _failure(row: Row[Any]) -> FailureRow:
-    best, best_outcome = row.best, row.best_outcome
-    return FailureRow(
-        number=row.number,
-        program_id=row.program_id,
-        program=from_data(row.program),
-        outcome=outcome_from_data(row.outcome),
-        strong=row.strong,
-        shard=row.shard,
-        target=row.target,
-        state=State(row.state),
-        runs=row.runs,
-        failures=row.failures,
-        bucket=row.bucket,
-        best=None if best is None else from_data(best),
-        best_outcome=None if best_outcome is None else outcome_from_data(best_outcome),
-        evaluated=row.evaluated,
-    )
+    upsert(connection, BUCKETS, values, ("id",))

@@ -19,23 +19,22 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from corpus.bucket import Bucket
-from corpus.signature import signature
-from corpus.store import FailureRow, Store
-from fuzz.campaign import launch
-from fuzz.cli_common import Json, console, emit
-from fuzz.cli_pool import outcomes, pool
-from fuzz.config import CampaignConfig, load_config
-from fuzz.errors import EXIT_CHANGED, EXIT_OK, UserError
-from fuzz.live import Snapshot
-from fuzz.tasks import RunTask
-from generators.codec import program_id
-from generators.program import Program
-from generators.render import repro
+from attnfuzz.corpus.bucket import Bucket
+from attnfuzz.corpus.signature import signature
+from attnfuzz.corpus.store import FailureRow, Store
+from attnfuzz.fuzz.cli_common import MAX_WORKERS, Json, console, emit
+from attnfuzz.fuzz.cli_pool import outcomes, pool
+from attnfuzz.fuzz.config import CampaignConfig, load_config
+from attnfuzz.fuzz.errors import EXIT_CHANGED, EXIT_OK, UserError
+from attnfuzz.fuzz.launch import launch
+from attnfuzz.fuzz.live import Snapshot
+from attnfuzz.fuzz.tasks import RunTask
+from attnfuzz.generators.codec import program_id
+from attnfuzz.generators.program import Program
+from attnfuzz.generators.render import repro
 
 FAULTS = Path(__file__).resolve().parent.parent / "benchmarks" / "planted"
 CONFIG = "campaign.yaml"
-CASES = Path(__file__).resolve().parent.parent / "corpus" / "cases"
 
 bench = typer.Typer(help="Measure attnfuzz itself.", no_args_is_help=True)
 
@@ -103,9 +102,13 @@ def planted(
         Path,
         typer.Option(help="Where faults lie, and campaign.yaml, the campaign's configuration."),
     ] = FAULTS,
-    cpu_minutes: Annotated[float, typer.Option(help="CPU-minutes of workers per fault.")] = 5.0,
-    workers: Annotated[int, typer.Option(help="Workers, one CPU each.")] = 2,
-    seed: Annotated[int, typer.Option(help="The campaigns' seed.")] = 11,
+    cpu_minutes: Annotated[
+        float, typer.Option(min=0.1, help="CPU-minutes of workers per fault.")
+    ] = 5.0,
+    workers: Annotated[
+        int, typer.Option(min=1, max=MAX_WORKERS, help="Workers, one CPU each.")
+    ] = 2,
+    seed: Annotated[int, typer.Option(min=0, help="The campaigns' seed.")] = 11,
     early: Annotated[
         bool, typer.Option("--early", help="End a campaign once something is found and minimized.")
     ] = False,
@@ -152,10 +155,9 @@ def _against(
     about = ast.get_docstring(ast.parse(fault.read_text())) or ""
     verdict = Verdict(fault.stem, about)
     watch = _Watch(base.workers, early, torchs_own)
-    corpus = [CASES] if CASES.is_dir() else []  # torch's own known failures cost nothing
     while not verdict.buckets and (left := base.minutes - watch.elapsed_s / 60) > 0.2:
         watch.again()
-        changes = {"preload": [fault], "corpus": corpus, "minutes": left}
+        changes = {"preload": [fault], "minutes": left}
         with contextlib.suppress(_Enough):
             ended = launch(base.model_copy(update=changes), directory, watch).ended
             if ended == "interrupted":

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import signal
 import tempfile
 import threading
@@ -20,23 +19,17 @@ from types import FrameType
 
 import psutil
 
-from actors.job import Deadlines, Limits
-from actors.scratch import Scratch
-from actors.shard import Shard, ShardReport
-from actors.target import target_for
-from actors.targets import targets
-from actors.worker import WorkerConfig
-from corpus.store import Store
-from fuzz.config import CampaignConfig, profiles_on
-from fuzz.desk import Desk
-from fuzz.environment import check_packages
-from fuzz.investigate import Work
-from fuzz.live import Snapshot, Watcher
-from fuzz.pool import Pool
-from fuzz.schedule import FairShare, Timetable
-from fuzz.tasks import Answer, Finished, Handle, ShardTask, Task, TaskFailed, WorkerDied
-from fuzz.views import bucket_views
-from generators.swarm import PROFILES
+from attnfuzz.actors.shard import Shard, ShardReport
+from attnfuzz.actors.target import target_for
+from attnfuzz.corpus.store import Store
+from attnfuzz.fuzz.config import CampaignConfig, profiles_on
+from attnfuzz.fuzz.desk import Desk
+from attnfuzz.fuzz.investigate import Work
+from attnfuzz.fuzz.live import Snapshot, Watcher
+from attnfuzz.fuzz.pool import Pool
+from attnfuzz.fuzz.schedule import FairShare, Timetable
+from attnfuzz.fuzz.tasks import Answer, Finished, Handle, ShardTask, Task, TaskFailed, WorkerDied
+from attnfuzz.fuzz.views import bucket_views
 
 TICK_S = 0.5
 GRACE_S = 30.0
@@ -44,8 +37,6 @@ GRACE_S = 30.0
 
 MAX_DEFECTS = 20
 """Tasks lost by our own fault after which a campaign stops: something is wrong with everything."""
-
-LOCK = "campaign.lock"
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
@@ -114,7 +105,7 @@ class Campaign:
 
     def run(self) -> CampaignResult:
         """Run to the end. Raises CampaignError when it cannot go on (the disk is full, say)."""
-        with _signals(self.stop), _disk_errors(self._directory):
+        with _signals(self.stop), disk_errors(self._directory):
             self._started = self._clock()
             ended = self._loop()
             snapshot = self._snapshot("done")
@@ -183,7 +174,7 @@ class Campaign:
             target=target,
             profiles=tuple(sorted(profiles_on(target, self._config).items())),
             functions=self._config.functions,
-            known_keys=self._desk.settled_keys(),
+            known_keys=self._desk.shelf.settled_keys(),
         )
 
     def _take(self, finished: Finished) -> None:
@@ -236,94 +227,10 @@ class Campaign:
             cpu=psutil.cpu_percent() / 100,
             doing=doing,
             pending=self._desk.pending,
+            not_run=by_status.get("not_run", 0),
             defects=by_status.get("defect", 0) + len(self._defects) + len(self._desk.defects),
             buckets=bucket_views(self._desk, self._store),
         )
-
-
-def launch(
-    config: CampaignConfig,
-    directory: Path,
-    on_snapshot: Watcher = lambda snapshot: None,
-    where: str = "the configuration",
-) -> CampaignResult:
-    """Begin the campaign in `directory`, or go on with the one that is there, and run it.
-
-    Brings up everything it needs and takes it all down again; Ray even for one worker, since a
-    task in this process could not be abandoned. `where` names the configuration in errors. Raises
-    CampaignError, StoreError, SandboxError or ScratchError, each one sentence.
-    """
-    from fuzz.ray_pool import RayPool  # Ray takes a second to import
-
-    check_targets(config, where)
-
-    with (
-        claim(directory),
-        Store(directory) as store,
-        Scratch.create() as scratch,
-        contextlib.closing(RayPool(worker_config(config, scratch.root), config.workers)) as pool,
-        _disk_errors(directory),
-    ):
-        check_same(config, store, directory)
-        for name in (name for name, weight in config.profiles.items() if weight):
-            kernels = [kernel for kernel, _ in PROFILES[name].kernels]
-            check_packages(kernels, pool.environment(), f"{where}: profiles.{name}", config.preload)
-        store.begin(config.seed, config.model_dump(mode="json"), pool.environment())
-        campaign = Campaign(config, directory, pool, store, on_snapshot, scratch=scratch.root)
-        return campaign.run()
-
-
-def worker_config(config: CampaignConfig, scratch: Path) -> WorkerConfig:
-    """What a worker of the campaign is."""
-    return WorkerConfig(
-        scratch=str(scratch),
-        toolchain=config.python,
-        targets=tuple(config.targets),
-        preload=tuple(str(path) for path in config.preload),
-        per_device=config.workers_per_device,
-        limits=Limits(**config.limits.model_dump()),
-        deadlines=Deadlines(**config.deadlines.model_dump()),
-    )
-
-
-def check_targets(config: CampaignConfig, where: str) -> None:
-    """Raises CampaignError where the toolchain cannot serve one of the campaign's targets; that of
-    the CPU shows when its sandbox starts."""
-    if set(config.targets) == {"cpu"}:
-        return
-    for status in targets(config.python):
-        if status.name in config.targets and not status.can_run:
-            raise CampaignError(f"{where}: targets.{status.name}: {status.reason}.")
-
-
-def check_same(config: CampaignConfig, store: Store, directory: Path) -> None:
-    """Raises CampaignError when the campaign that is there draws other programs than `config`."""
-    there = store.campaign()
-    if there is None:
-        return
-    now = config.model_dump(mode="json")
-    for key in ("seed", "shard_size", "profiles", "functions", "targets"):
-        if key in there.config and there.config[key] != now[key]:
-            raise CampaignError(
-                f"{directory}: {key}: the campaign there was begun with {there.config[key]}, "
-                f"not {now[key]}; its programs would change."
-            )
-
-
-@contextlib.contextmanager
-def claim(directory: Path) -> Iterator[None]:
-    """Holds `directory`, made where it is missing, for one campaign at a time."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        lock = (directory / LOCK).open("w")
-    except OSError as error:
-        raise CampaignError(f"{directory}: cannot write there: {error.strerror}.") from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise CampaignError(f"{directory}: another campaign is running there.") from error
-        yield
 
 
 @contextlib.contextmanager
@@ -346,7 +253,7 @@ def _signals(stop: Callable[[], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _disk_errors(directory: Path) -> Iterator[None]:
+def disk_errors(directory: Path) -> Iterator[None]:
     """A disk that is full in the middle ends the campaign in one sentence."""
     try:
         yield

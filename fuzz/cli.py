@@ -7,6 +7,7 @@ once.
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 import traceback
@@ -15,10 +16,18 @@ from typing import Annotated, Any
 
 import typer
 
-from fuzz import cli_campaign, cli_corpus, cli_programs, cli_replay, cli_run, cli_targets
-from fuzz.cli_common import emit
-from fuzz.environment import version
-from fuzz.errors import EXIT_BAD_INPUT, EXIT_DEFECT, EXIT_INTERRUPTED, EXIT_OK, one_line, sentence
+from attnfuzz.fuzz import cli_campaign, cli_corpus, cli_programs, cli_replay, cli_run, cli_targets
+from attnfuzz.fuzz.cli_common import emit, note
+from attnfuzz.fuzz.environment import version
+from attnfuzz.fuzz.errors import (
+    EXIT_BAD_INPUT,
+    EXIT_DEFECT,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    one_line,
+    sentence,
+)
+from attnfuzz.fuzz.escape import plain
 
 EXIT_PIPE_CLOSED = 141
 
@@ -68,13 +77,16 @@ def _add_bench(arguments: Sequence[str]) -> None:
     """Adds the group `bench` where it is called or listed: it needs all of a campaign's modules,
     which no other command shall wait for."""
     if not arguments or arguments[0] in ("bench", "-h", "--help"):
-        importlib.import_module("fuzz.bench").register(app)
+        importlib.import_module("attnfuzz.fuzz.bench").register(app)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code; the console script."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     as_json = "--json" in arguments
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # file names may be any bytes
     try:
         _add_bench(arguments)
         code = app(args=arguments, prog_name="attnfuzz", standalone_mode=False)
@@ -90,16 +102,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _report(error: Exception, as_json: bool) -> int:
+    if type(error).__name__ == "NoArgsIsHelpError":  # which has printed the help
+        return EXIT_OK
     # A usage error of Click, or of the copy of it that typer bundles: known by its method.
     usage: Any = getattr(error, "format_message", None)
     said = one_line(usage()) if usage is not None else sentence(error)
     if said is None:
-        traceback.print_exc()
+        print(plain(traceback.format_exc()), end="", file=sys.stderr)
         said, code = f"{type(error).__name__}: {one_line(str(error))}", EXIT_DEFECT
     else:
         code = EXIT_BAD_INPUT
         if not as_json:
-            print(f"attnfuzz: {said}", file=sys.stderr)
+            note(f"attnfuzz: {said}")
     try:
         if as_json:
             emit({"error": said})
@@ -107,7 +121,7 @@ def _report(error: Exception, as_json: bool) -> int:
     except OSError:
         _abandon_stdout()
         if as_json:
-            print(f"attnfuzz: {said}", file=sys.stderr)
+            note(f"attnfuzz: {said}")
     return code
 
 

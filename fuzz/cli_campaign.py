@@ -7,8 +7,11 @@ from typing import Annotated
 
 import typer
 
-from fuzz.cli_common import Json, console, emit, note
-from fuzz.errors import EXIT_INTERRUPTED, EXIT_OK, UserError
+from attnfuzz.fuzz.cli_common import Json, console, emit, interpreter, note
+from attnfuzz.fuzz.errors import EXIT_INTERRUPTED, EXIT_OK, UserError
+from attnfuzz.fuzz.shipped import configuration
+from attnfuzz.fuzz.words import counted
+from attnfuzz.generators.outcome import OF_SETUP
 
 
 def register(app: typer.Typer) -> None:
@@ -18,7 +21,12 @@ def register(app: typer.Typer) -> None:
 
 def launch(
     config: Annotated[
-        Path, typer.Argument(metavar="CONFIG", help="A file such as configs/smoke.yaml.")
+        Path,
+        typer.Argument(
+            metavar="CONFIG",
+            help="A file such as configs/smoke.yaml, or a bare name such as smoke. What is "
+            "installed is taken where the current folder has no such file.",
+        ),
     ],
     directory: Annotated[
         Path | None,
@@ -30,6 +38,13 @@ def launch(
     seed: Annotated[int | None, typer.Option(help="Seed, instead of the configuration's.")] = None,
     workers: Annotated[
         int | None, typer.Option(help="Workers, instead of the configuration's.")
+    ] = None,
+    toolchain: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PYTHON",
+            help="The Python whose torch is tested, instead of the configuration's.",
+        ),
     ] = None,
     resume: Annotated[
         bool,
@@ -48,26 +63,33 @@ def launch(
     directory cannot be used, or the disk is full; 130 when it was interrupted. What was found is
     kept in every case.
     """
-    from corpus.store import DATABASE, Store
-    from fuzz.config import load_config
+    from attnfuzz.corpus.store import DATABASE, Store
+    from attnfuzz.fuzz.config import load_config
 
-    loaded = load_config(config, minutes=minutes, seed=seed, workers=workers)
+    python = None if toolchain is None else Path(interpreter(toolchain))
+    file = configuration(config)
+    loaded = load_config(file, minutes=minutes, seed=seed, workers=workers, toolchain=python)
     folder = directory or Path("campaigns") / config.stem
     if not resume and _is_there(folder / DATABASE):
         raise UserError(f"{folder}: a campaign is there; add --resume, or name another --dir")
-    from fuzz.campaign import launch as run
-    from fuzz.findings import campaign_json, campaign_table
-    from fuzz.live import watching
+    from attnfuzz.fuzz.findings import campaign_json, campaign_table
+    from attnfuzz.fuzz.launch import launch as run
+    from attnfuzz.fuzz.live import watching
 
     with watching("json" if as_json else "auto") as show:
-        result = run(loaded, folder, show, str(config))
+        result = run(loaded, folder, show, str(file))
     with Store(folder, create=False) as store:
         if as_json:
             emit({"ended": result.ended, **campaign_json(store, folder)})
         else:
             console().print(campaign_table(store, folder))
+        not_run = [why for why in store.totals().rejections if why.startswith(OF_SETUP)]
+    if result.snapshot.not_run:
+        programs = counted(result.snapshot.not_run, "program")
+        note(f"attnfuzz: not run: {programs}, {'; '.join(not_run[:3])}")
     if result.snapshot.defects:
-        note(f"attnfuzz: {result.snapshot.defects} tasks failed by attnfuzz's own fault")
+        tasks = counted(result.snapshot.defects, "task")
+        note(f"attnfuzz: {tasks} failed by attnfuzz's own fault")
     raise typer.Exit(EXIT_INTERRUPTED if result.ended == "interrupted" else EXIT_OK)
 
 

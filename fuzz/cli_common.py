@@ -11,13 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from actors.target import TARGETS
-from fuzz.errors import UserError, user_path
+from attnfuzz.actors.target import TARGETS
+from attnfuzz.fuzz.environment import check_interpreter
+from attnfuzz.fuzz.errors import UserError, user_path
+from attnfuzz.fuzz.escape import plain
+from attnfuzz.generators.reading import MAX_BYTES, read_text
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from attnfuzz.fuzz.console import PlainConsole
+    from attnfuzz.generators.program import Program
 
-    from generators.program import Program
+MAX_WORKERS = 1024
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 Preload = Annotated[
@@ -27,6 +31,15 @@ Preload = Annotated[
         metavar="FILE",
         help="A Python file to execute in the sandbox before the program: registers a kernel, "
         "loads an out-of-tree back-end, plants a fault. May be given several times.",
+    ),
+]
+AllowFunction = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-function",
+        metavar="MODULE:NAME",
+        help="A function of your own that a program may name as its kernel, which is imported and "
+        "called. May be given several times.",
     ),
 ]
 Toolchain = Annotated[
@@ -50,26 +63,25 @@ ProgramFile = Annotated[
 
 
 def emit(data: Any) -> None:
-    """Prints `data` as one line of JSON on stdout."""
-    sys.stdout.write(json.dumps(data, ensure_ascii=False, allow_nan=False) + "\n")
+    """Prints `data` as one line of JSON on stdout, in ASCII: nothing in it steers a terminal."""
+    sys.stdout.write(json.dumps(data, allow_nan=False) + "\n")
 
 
-def console() -> Console:
+def console() -> PlainConsole:
     """A console on stdout; as wide as the terminal, or 120 columns where there is none."""
-    from rich.console import Console
+    from attnfuzz.fuzz.console import PlainConsole
 
-    return Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    return PlainConsole(width=None if sys.stdout.isatty() else 120)
 
 
 def note(text: str) -> None:
     """One line for the person who waits; stderr, so that stdout stays the answer."""
-    print(text, file=sys.stderr)
+    print(plain(text), file=sys.stderr)
 
 
 def read_program(name: str) -> Program:
     """The program in file `name`, or on standard input for "-". Raises ProgramError."""
-    from generators.codec import load_program
-    from generators.safe_yaml import MAX_BYTES, read_text
+    from attnfuzz.generators.codec import load_program
 
     if name == "-":
         return load_program(sys.stdin.buffer.read(MAX_BYTES + 1), "<stdin>")
@@ -77,23 +89,26 @@ def read_program(name: str) -> Program:
 
 
 def python_files(paths: Sequence[Path] | None) -> tuple[Path, ...]:
-    """Preload files as absolute paths; UserError for one that cannot be read."""
+    """Preload files as absolute paths. Raises ProgramError for one that cannot be read as text."""
     for path in paths or ():
-        with user_path(path), path.open("rb"):
-            pass
+        read_text(path)
     return tuple(path.resolve() for path in paths or ())
 
 
-def interpreter(toolchain: Path | None) -> str:
-    """The toolchain's interpreter as an absolute path, our own by default; UserError when missing.
+def interpreter(toolchain: Path | None, torch: bool = True) -> str:
+    """The toolchain's interpreter as an absolute path, our own by default; UserError where it is
+    none, or has no torch if `torch`.
 
     Symbolic links are kept: a virtual environment's `python` is one, and is what makes it one.
     """
     if toolchain is None:
         return sys.executable
-    if not toolchain.is_file():
-        raise UserError(f"{toolchain}: expected a Python interpreter, found no such file")
-    return str(toolchain.absolute())
+    with user_path(toolchain):
+        if not toolchain.is_file():
+            raise UserError(f"--toolchain: expected a Python interpreter, {toolchain} is no file")
+    python = str(toolchain.absolute())
+    check_interpreter(python, "--toolchain", torch)
+    return python
 
 
 def check_target(target: str, program: Program, where: str, preload: bool) -> None:
@@ -104,6 +119,19 @@ def check_target(target: str, program: Program, where: str, preload: bool) -> No
     unfit = TARGETS[target].unfit(program, preload)
     if unfit is not None:
         raise UserError(f"{where}: {unfit}")
+
+
+def check_function(program: Program, allowed: Sequence[str] | None, where: str) -> None:
+    """Raises UserError where running `program`, read from `where`, would import and call a function
+    that nobody has allowed: a program is data, wherever it comes from."""
+    from attnfuzz.generators.kernels.specs import imported_by
+
+    target = imported_by(program.kernel)
+    if target is not None and target not in (allowed or ()):
+        raise UserError(
+            f"{where}: kernel.target: {target} would be imported and called; "
+            f"give --allow-function {target} if it is yours"
+        )
 
 
 def sha256(path: Path) -> str:

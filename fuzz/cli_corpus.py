@@ -7,8 +7,11 @@ from typing import Annotated
 
 import typer
 
-from fuzz.cli_common import Json, console, emit
-from fuzz.errors import UserError
+from attnfuzz.fuzz.cli_common import Json, console, emit
+from attnfuzz.fuzz.errors import UserError
+from attnfuzz.fuzz.escape import say
+from attnfuzz.fuzz.shipped import find
+from attnfuzz.generators.reading import is_there
 
 CAMPAIGNS = Path("campaigns")
 
@@ -23,7 +26,8 @@ Directory = Annotated[
     Path | None,
     typer.Argument(
         metavar="[DIR]",
-        help="A campaign's directory, or a corpus of cases. Default: the newest under campaigns/.",
+        help="A campaign's directory, or a corpus of cases. Default: the newest under campaigns/. "
+        "corpus/cases are those installed, where the current folder has none.",
     ),
 ]
 
@@ -38,11 +42,11 @@ def triage(directory: Directory = None, as_json: Json = False) -> None:
 
     `attnfuzz triage campaigns/night`
     """
-    from corpus.store import DATABASE, Store
-    from fuzz import findings, report
+    from attnfuzz.corpus.store import DATABASE, Store
+    from attnfuzz.fuzz import findings, report
 
-    found = directory or newest_campaign()
-    if (found / DATABASE).is_file():
+    found = find(directory) if directory else newest_campaign()
+    if is_there(found / DATABASE):
         with Store(found, create=False) as store:
             if as_json:
                 emit(findings.campaign_json(store, found))
@@ -76,21 +80,21 @@ def show(
 
     `attnfuzz show 3f9a --dir campaigns/night --markdown > issue.md`
     """
-    from fuzz.pages import page
-    from fuzz.report_bucket import page_json, page_markdown, page_text
+    from attnfuzz.fuzz.pages import page
+    from attnfuzz.fuzz.report_bucket import page_json, page_markdown, page_text
 
-    found = page(directory or newest_campaign(), bucket)
+    found = page(find(directory) if directory else newest_campaign(), bucket)
     if as_json:
         emit(page_json(found))
     elif markdown:
-        typer.echo(page_markdown(found), nl=False)
+        say(page_markdown(found), end="")
     else:
         console().print(page_text(found))
 
 
 def newest_campaign() -> Path:
     """The directory under `campaigns/` whose database was written last."""
-    from corpus.store import DATABASE
+    from attnfuzz.corpus.store import DATABASE
 
     databases = list(CAMPAIGNS.glob(f"*/{DATABASE}"))
     if not databases:

@@ -6,15 +6,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from actors.scratch import Scratch
-from actors.target import TARGETS
-from actors.worker import WorkerConfig
-from fuzz.environment import check_packages, lacks_package
-from fuzz.pool import Pool, open_pool, run_all
-from fuzz.schedule import Stage
-from fuzz.tasks import RunTask, TaskFailed, WorkerDied
-from generators.outcome import Outcome
-from generators.program import Program
+from attnfuzz.actors.sandbox import SandboxError
+from attnfuzz.actors.scratch import Scratch
+from attnfuzz.actors.target import TARGETS
+from attnfuzz.actors.targets import targets
+from attnfuzz.actors.worker import WorkerConfig
+from attnfuzz.fuzz.environment import check_packages, lacks_package
+from attnfuzz.fuzz.errors import UserError
+from attnfuzz.fuzz.pool import Pool, open_pool, run_all
+from attnfuzz.fuzz.schedule import Stage
+from attnfuzz.fuzz.tasks import RunTask, TaskFailed, WorkerDied
+from attnfuzz.generators.outcome import PRELOAD_FILE, Outcome
+from attnfuzz.generators.program import Program
 
 WAIT_S = 1.0
 
@@ -43,25 +46,47 @@ def pool_in(
         scratch=str(scratch),
         limits=TARGETS[target].limits,
     )
-    with closing(open_pool(config, workers)) as opened:
+    with _explained(target, toolchain), closing(open_pool(config, workers)) as opened:
         yield opened
+
+
+@contextmanager
+def _explained(target: str, toolchain: str) -> Iterator[None]:
+    """Where no sandbox can be had because the toolchain cannot serve the target, says that."""
+    try:
+        yield
+    except SandboxError:
+        for status in targets(toolchain) if target != "cpu" else ():
+            if status.name == target and not status.can_run:
+                raise UserError(f"target {target}: {status.reason}") from None
+        raise
 
 
 def outcomes(
     pool: Pool,
     programs: Sequence[Program],
     task: Callable[[Program], RunTask] = lambda program: RunTask((program,)),
+    where: Callable[[Program], str] = lambda program: "program",
 ) -> list[Outcome]:
-    """Runs each program once, as many at a time as the pool has workers; outcomes in order.
-    Raises UserError where the toolchain lacks a kernel's package."""
+    """Runs each program once, as many at a time as the pool has workers; outcomes in order. Raises
+    UserError where the toolchain lacks a kernel's package, or what comes before a program goes
+    wrong; `where` says what file a program is from."""
     told = [
         _only_outcome(finished.result)
         for finished in run_all(pool, [task(program) for program in programs])
     ]
     for program, outcome in zip(programs, told, strict=True):
         if lacks_package(program, outcome):
-            check_packages([program.kernel.kind], pool.environment(), "program")
+            check_packages([program.kernel.kind], pool.environment(), where(program))
+        if outcome.status == "not_run":
+            raise UserError(setup_sentence(where(program), outcome))
     return told
+
+
+def setup_sentence(where: str, outcome: Outcome) -> str:
+    """Why a program of file `where` was not run: a preload file is named itself."""
+    why = outcome.rejection or ""
+    return why if why.startswith(PRELOAD_FILE) else f"{where}: {why}"
 
 
 def drive(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from itertools import islice
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fuzz.cli_common import Json, ProgramFile, emit, read_program
-from fuzz.errors import UserError
+from attnfuzz.fuzz.cli_common import Json, ProgramFile, emit, read_program
+from attnfuzz.fuzz.errors import UserError
+
+if TYPE_CHECKING:
+    from attnfuzz.generators.swarm import UserFunction
 
 
 def register(app: typer.Typer) -> None:
@@ -24,6 +27,14 @@ def generate(
     profile: Annotated[
         str, typer.Option(help="The mixture to draw from; a configuration's profiles name them.")
     ] = "mixed",
+    function: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:NAME",
+            help="The attention function that programs of profile function call, as "
+            "`functions` in a configuration, which can say more of it.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Print random programs.
@@ -34,18 +45,35 @@ def generate(
 
     `attnfuzz generate --seed 7 --json | attnfuzz run -`
     """
-    from generators.codec import dump_program, to_data
-    from generators.shards import stream
-    from generators.swarm import PROFILES
+    from attnfuzz.generators.codec import dump_program, to_data
+    from attnfuzz.generators.shards import stream
+    from attnfuzz.generators.swarm import PROFILES
 
-    if profile == "function" or profile not in PROFILES:
-        names = ", ".join(sorted(PROFILES.keys() - {"function"}))
-        raise UserError(f"--profile: expected one of {names}, got {profile!r}")
-    for position, program in enumerate(islice(stream(seed, profile=profile), count)):
+    if profile not in PROFILES:
+        raise UserError(
+            f"--profile: expected one of {', '.join(sorted(PROFILES))}, got {profile!r}"
+        )
+    if (profile == "function") != (function is not None):
+        raise UserError("--profile function and --function MODULE:NAME go together")
+    programs = stream(seed, profile=profile, functions=_functions(function))
+    for position, program in enumerate(islice(programs, count)):
         if as_json:
             emit(to_data(program))
         else:
             sys.stdout.write(("---\n" if position else "") + dump_program(program))
+
+
+def _functions(target: str | None) -> tuple[UserFunction, ...]:
+    from pydantic import TypeAdapter, ValidationError
+
+    from attnfuzz.generators.swarm import UserFunction
+
+    if target is None:
+        return ()
+    try:
+        return (TypeAdapter(UserFunction).validate_python({"target": target}),)
+    except ValidationError:
+        raise UserError(f"--function: expected MODULE:NAME, got {target!r}") from None
 
 
 def render(program: ProgramFile, as_json: Json = False) -> None:
@@ -56,8 +84,8 @@ def render(program: ProgramFile, as_json: Json = False) -> None:
 
     `attnfuzz render program.yaml > attention.py`
     """
-    from generators.codec import program_id
-    from generators.render import source
+    from attnfuzz.generators.codec import program_id
+    from attnfuzz.generators.render import source
 
     loaded = read_program(program)
     if as_json:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -12,10 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fuzz.cli_common import (
+from attnfuzz.fuzz import shipped
+from attnfuzz.fuzz.cli_common import (
+    MAX_WORKERS,
+    AllowFunction,
     Json,
     Preload,
     Toolchain,
+    check_function,
     check_target,
     console,
     emit,
@@ -23,14 +29,19 @@ from fuzz.cli_common import (
     python_files,
     sha256,
 )
-from fuzz.environment import differences
-from fuzz.errors import EXIT_CHANGED, UserError, user_path
+from attnfuzz.fuzz.environment import differences
+from attnfuzz.fuzz.errors import EXIT_CHANGED, UserError, user_path
+from attnfuzz.fuzz.escape import say
+from attnfuzz.fuzz.words import counted
 
 if TYPE_CHECKING:
-    from corpus.case import Case
-    from fuzz.replay import Recorded, Replayed
-    from fuzz.tasks import RunTask
-    from generators.program import Program
+    from attnfuzz.corpus.case import Case
+    from attnfuzz.fuzz.replay import Recorded, Replayed
+    from attnfuzz.fuzz.tasks import RunTask
+    from attnfuzz.generators.program import Program
+
+
+HEX = re.compile("[0-9a-f]+")
 
 
 def register(app: typer.Typer) -> None:
@@ -43,7 +54,16 @@ def replay(
         list[Path] | None,
         typer.Argument(
             metavar="[PATH]...",
-            help="Cases, or folders with cases below. Default: those shipped with attnfuzz.",
+            help="Cases, folders with cases below, or ids of buckets (or how they begin). Default: "
+            "all in --dir.",
+        ),
+    ] = None,
+    directory: Annotated[
+        Path | None,
+        typer.Option(
+            "--dir",
+            help="Where buckets are looked up: a campaign's directory, or a corpus. Default: the "
+            "cases shipped with attnfuzz.",
         ),
     ] = None,
     preload: Preload = None,
@@ -51,13 +71,15 @@ def replay(
         bool,
         typer.Option("--allow-preload", help="Execute the preload files stored with the cases."),
     ] = False,
+    allow_function: AllowFunction = None,
     toolchain: Toolchain = None,
     target: Annotated[
         str | None,
         typer.Option(metavar="TARGET", help="Run on this target. Default: on each case's own."),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Sandboxes at work. Default: one a core.")
+        int | None,
+        typer.Option(min=1, max=MAX_WORKERS, help="Sandboxes at work. Default: one a core."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -70,8 +92,10 @@ def replay(
 
     Data in a corpus is never executed. A case recorded with preload files therefore needs either
     `--preload FILE` with a file of the same SHA-256, or `--allow-preload`, which executes the copy
-    that is stored with the case: say so only for a corpus from people you trust. The cases shipped
-    with attnfuzz need neither.
+    that is stored with the case: say so only for a corpus from people you trust. So does a case
+    whose kernel is a function of somebody's own: it is imported and called only with
+    `--allow-function MODULE:NAME`, or `--allow-preload`. The cases shipped with attnfuzz need none
+    of these.
 
     A case runs on the target that it was recorded on. Where one of a virtual card is run on a
     device instead (`--target cuda`), that confirms or refutes it, which is recorded beside the
@@ -79,18 +103,22 @@ def replay(
     is not run, which is said and counted.
 
     `attnfuzz replay campaigns/night --toolchain /opt/torch-2.12/bin/python`
+    `attnfuzz replay 3f9a --dir campaigns/night`
 
     Exit codes: 0 when every case that was run behaves as recorded, 1 when any does not, 2 when a
     case, a preload file, the target or the toolchain cannot be used, or no case could be run.
     """
-    import corpus
-    from corpus.case import find_cases, read_case
+    from attnfuzz.corpus.case import find_cases, read_case
 
-    folders = find_cases(paths or [Path(corpus.__file__).parent / "cases"])
+    asked, are_shipped = _asked(paths or (), directory)
+    folders = find_cases(asked)
     cases = [read_case(folder) for folder in folders]
     python, files = interpreter(toolchain), python_files(preload)
     # What is shipped is as trusted as the code that reads it.
-    allowed = allow_preload or not paths
+    allowed = allow_preload or are_shipped
+    if not allowed:
+        for case, folder in zip(cases, folders, strict=True):
+            check_function(case.program, allow_function, str(folder))
     if target is not None:
         for case, folder in zip(cases, folders, strict=True):
             check_target(target, case.program, str(folder), bool(files or case.preload))
@@ -105,8 +133,37 @@ def replay(
     else:
         _print_changes(cases, results, there)
         counts = [f"{count} {name.replace('_', ' ')}" for name, count in sorted(told.items())]
-        typer.echo(f"{len(cases)} cases: {', '.join(counts)}")
+        say(f"{counted(len(cases), 'case')}: {', '.join(counts)}")
     raise typer.Exit(EXIT_CHANGED if set(told) - {"as_recorded", "not_run"} else 0)
+
+
+def _asked(paths: Sequence[Path], directory: Path | None) -> tuple[list[Path], bool]:
+    """The paths to look for cases at, and whether all of them are shipped. What is no path is a
+    bucket of `directory`, or of what is shipped. Raises UserError."""
+    from attnfuzz.fuzz.pages import bucket_folder_of
+
+    home = shipped.CASES if directory is None else shipped.find(directory)
+    asked = [home] if not paths else []
+    for path in map(shipped.find, paths):
+        with user_path(path):
+            is_id = HEX.fullmatch(str(path)) and not path.exists()
+        asked.append(bucket_folder_of(home, str(path)) if is_id else path)
+    return asked, directory is None and all(home in (one, one.parent) for one in asked)
+
+
+def _where(of: Sequence[tuple[Case, Path]], program: Program) -> str:
+    """The file of a case's program."""
+    return next(str(folder / "program.yaml") for case, folder in of if case.program == program)
+
+
+@contextmanager
+def _as_stored(scratch: Path, folder: Path) -> Iterator[None]:
+    """In errors, names the preload files of the case in `folder` where they are stored."""
+    try:
+        yield
+    except UserError as error:
+        copies = re.escape(f"{scratch}/") + r"\w{64}/"
+        raise UserError(re.sub(copies, f"{folder}/preload/", str(error))) from None
 
 
 @dataclass(frozen=True)
@@ -125,7 +182,7 @@ class _Places:
     def missing(self) -> dict[str, str]:
         """Of the targets asked for those that are not to be had, and why. Raises UserError where
         that leaves nothing to run."""
-        from actors.targets import targets
+        from attnfuzz.actors.targets import targets
 
         asked = set(self.targets)
         if asked == {"cpu"}:
@@ -143,11 +200,11 @@ class _Places:
 def _results(cases: Sequence[Case], at: _Places) -> tuple[list[Replayed], list[dict[str, str]]]:
     """A result for each case, and the environment it ran in. Cases with the same target that need
     the same preload files share their sandboxes."""
-    from actors.scratch import Scratch
-    from actors.target import TARGETS
-    from fuzz.cli_pool import outcomes, pool_in
-    from fuzz.replay import not_run
-    from fuzz.replay import replay as run
+    from attnfuzz.actors.scratch import Scratch
+    from attnfuzz.actors.target import TARGETS
+    from attnfuzz.fuzz.cli_pool import outcomes, pool_in
+    from attnfuzz.fuzz.replay import not_run
+    from attnfuzz.fuzz.replay import replay as run
 
     missing = at.missing()
     results: dict[int, Replayed] = {}
@@ -163,15 +220,15 @@ def _results(cases: Sequence[Case], at: _Places) -> tuple[list[Replayed], list[d
 
             def settled(position: int, result: Replayed, places: list[int] = places) -> None:
                 if at.tell:
-                    typer.echo(f"{result.tells:12} {at.folders[places[position]]}")
+                    say(f"{result.tells:12} {at.folders[places[position]]}")
 
             if target in missing:
                 results |= {
                     place: not_run(one) for place, one in zip(places, recorded, strict=True)
                 }
                 if at.tell:
-                    those = "1 case" if len(places) == 1 else f"{len(places)} cases"
-                    typer.echo(f"not run      {those} of {target}: {missing[target]}")
+                    those = counted(len(places), "case")
+                    say(f"not run      {those} of {target}: {missing[target]}")
                 continue
             count = min(at.workers or len(os.sched_getaffinity(0)), len(places))
             with pool_in(scratch.root, at.python, needed, count, target) as many:
@@ -179,8 +236,14 @@ def _results(cases: Sequence[Case], at: _Places) -> tuple[list[Replayed], list[d
                 for place in places:
                     there[place] = here
                 hurried = frozenset() if TARGETS[target].is_device else _hangs(chosen)
-                evaluate = partial(outcomes, many, task=partial(_task, hurried))
-                replayed = run(recorded, evaluate, settled)
+                evaluate = partial(
+                    outcomes,
+                    many,
+                    task=partial(_task, hurried),
+                    where=partial(_where, [(cases[p], at.folders[p]) for p in places]),
+                )
+                with _as_stored(scratch.root, at.folders[places[0]]):
+                    replayed = run(recorded, evaluate, settled)
                 results |= dict(zip(places, replayed, strict=True))
     return [results[place] for place in range(len(cases))], there
 
@@ -195,8 +258,8 @@ def _record(
     tell: bool,
 ) -> None:
     """Writes beside each virtual finding that was run on a device what that has shown."""
-    from actors.target import TARGETS
-    from corpus.confirmation import Confirmation, add_confirmation
+    from attnfuzz.actors.target import TARGETS
+    from attnfuzz.corpus.confirmation import Confirmation, add_confirmation
 
     for folder, case, name, result, now in zip(folders, cases, on, results, there, strict=True):
         recorded = TARGETS.get(case.environment.get("target", "cpu"))
@@ -207,7 +270,7 @@ def _record(
         verdict = _says(recorded.name, case.environment, result, now)
         if verdict is None:
             if tell:
-                typer.echo(f"{result.tells}, on another card or torch, says nothing: {folder}")
+                say(f"{result.tells}, on another card or torch, says nothing: {folder}")
             continue
         latest = Confirmation(
             target=name,
@@ -219,7 +282,7 @@ def _record(
         with user_path(folder):
             add_confirmation(folder, latest)
         if tell:
-            typer.echo(f"{latest}: {folder}")
+            say(f"{latest}: {folder}")
 
 
 def _says(
@@ -243,8 +306,8 @@ def _release(environment: Mapping[str, str]) -> str:
 
 
 def _hangs(cases: Sequence[Case]) -> frozenset[str]:
-    from generators.codec import program_id
-    from generators.outcome import FailureKind
+    from attnfuzz.generators.codec import program_id
+    from attnfuzz.generators.outcome import FailureKind
 
     return frozenset(
         program_id(case.program) for case in cases if case.failure.kind is FailureKind.HANG
@@ -253,9 +316,9 @@ def _hangs(cases: Sequence[Case]) -> frozenset[str]:
 
 def _task(hangs: frozenset[str], program: Program) -> RunTask:
     """What hung before is given a quarter of the usual time, once: it would use all of it."""
-    from actors.job import Deadlines
-    from fuzz.tasks import RunTask
-    from generators.codec import program_id
+    from attnfuzz.actors.job import Deadlines
+    from attnfuzz.fuzz.tasks import RunTask
+    from attnfuzz.generators.codec import program_id
 
     if program_id(program) not in hangs:
         return RunTask((program,))
@@ -263,7 +326,7 @@ def _task(hangs: frozenset[str], program: Program) -> RunTask:
 
 
 def _recorded(case: Case) -> Recorded:
-    from fuzz.replay import Recorded
+    from attnfuzz.fuzz.replay import Recorded
 
     runs = max(1, case.runs)
     failures = case.failures if case.runs else 1
@@ -297,7 +360,7 @@ def _print_changes(
     cases: Sequence[Case], results: Sequence[Replayed], there: Sequence[dict[str, str]]
 ) -> None:
     """What differs between where the changed cases were recorded and where they ran."""
-    from fuzz.report import facts
+    from attnfuzz.fuzz.report import facts
 
     told: list[dict[str, tuple[str, str]]] = []
     for case, result, now in zip(cases, results, there, strict=True):
@@ -306,7 +369,7 @@ def _print_changes(
             continue
         told.append(differs)
         pairs = {name: f"{then} then, {here} now" for name, (then, here) in differs.items()}
-        typer.echo("of the cases that changed, some were recorded elsewhere:")
+        say("of the cases that changed, some were recorded elsewhere:")
         console().print(facts(pairs))
 
 

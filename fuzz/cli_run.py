@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from actors.target import TARGETS
-from fuzz.cli_common import (
+from attnfuzz.actors.target import TARGETS
+from attnfuzz.fuzz.cli_common import (
+    MAX_WORKERS,
+    AllowFunction,
     Json,
     Preload,
     ProgramFile,
     Target,
     Toolchain,
+    check_function,
     check_target,
     console,
     emit,
@@ -24,13 +27,13 @@ from fuzz.cli_common import (
     python_files,
     read_program,
 )
-from fuzz.errors import EXIT_CHANGED, UserError, user_path
+from attnfuzz.fuzz.errors import EXIT_CHANGED, UserError, user_path
 
 if TYPE_CHECKING:
-    from fuzz.minimize import Minimize
-    from fuzz.pool import Pool
-    from generators.outcome import Failure, Outcome
-    from generators.program import Program
+    from attnfuzz.fuzz.minimize import Minimize
+    from attnfuzz.fuzz.pool import Pool
+    from attnfuzz.generators.outcome import Failure, Outcome
+    from attnfuzz.generators.program import Program
 
 CONFIRM_RUNS = 5
 MAX_CANDIDATES = 1000
@@ -46,6 +49,7 @@ def register(app: typer.Typer) -> None:
 def run(
     program: ProgramFile,
     preload: Preload = None,
+    allow_function: AllowFunction = None,
     toolchain: Toolchain = None,
     target: Target = "cpu",
     as_json: Json = False,
@@ -62,14 +66,15 @@ def run(
     preload file or the toolchain cannot be used.
     """
     loaded = read_program(program)
+    check_function(loaded, allow_function, program)
     files, python = python_files(preload), interpreter(toolchain)
     check_target(target, loaded, program, bool(files))
 
-    from fuzz.cli_pool import outcomes, pool
-    from fuzz.report_outcome import outcome_json, outcome_text
+    from attnfuzz.fuzz.cli_pool import outcomes, pool
+    from attnfuzz.fuzz.report_outcome import outcome_json, outcome_text
 
     with pool(python, files, target=target) as one:
-        (outcome,) = outcomes(one, [loaded])
+        (outcome,) = outcomes(one, [loaded], where=lambda _: program)
         environment = one.environment()
     if as_json:
         emit(outcome_json(loaded, outcome) | {"environment": environment})
@@ -90,9 +95,11 @@ def minimize(
         float, typer.Option(min=1, help="Budget; the smallest program so far is kept.")
     ] = 600,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Sandboxes at work. Default: one a core.")
+        int | None,
+        typer.Option(min=1, max=MAX_WORKERS, help="Sandboxes at work. Default: one a core."),
     ] = None,
     preload: Preload = None,
+    allow_function: AllowFunction = None,
     toolchain: Toolchain = None,
     target: Target = "cpu",
     as_json: Json = False,
@@ -108,12 +115,13 @@ def minimize(
     Exit codes: 0 when it was minimized, 2 when the program does not fail or cannot be used.
     """
     loaded = read_program(program)
+    check_function(loaded, allow_function, program)
     files, python = python_files(preload), interpreter(toolchain)
     check_target(target, loaded, program, bool(files))
 
-    from fuzz.cli_pool import drive, pool
-    from generators.codec import dump_program
-    from generators.render import repro as script
+    from attnfuzz.fuzz.cli_pool import drive, pool
+    from attnfuzz.fuzz.keep import script_for
+    from attnfuzz.generators.codec import dump_program
 
     with pool(python, files, workers or len(os.sched_getaffinity(0)), target) as many:
         stage = _search(many, loaded, program)
@@ -136,7 +144,7 @@ def minimize(
     assert failure is not None
     text, source = (
         dump_program(search.best),
-        script(search.best, failure, device=TARGETS[target].device),
+        script_for(search.best, failure, TARGETS[target]),
     )
     for path, content in ((out, text), (repro, source)):
         if path is not None:
@@ -152,14 +160,15 @@ def minimize(
 
 def _search(many: Pool, program: Program, where: str) -> Minimize:
     """The search from `program`, after it was seen to fail; as patient as it is unreliable."""
-    from fuzz.cli_pool import drive, outcomes
-    from fuzz.confirm import Confirm, attempts_for
-    from fuzz.minimize import Minimize, Minimizer, fails_alike
-    from generators.outcome import FailureKind
+    from attnfuzz.fuzz.cli_pool import drive, outcomes
+    from attnfuzz.fuzz.confirm import Confirm, attempts_for
+    from attnfuzz.fuzz.minimize import Minimize, Minimizer, fails_alike
+    from attnfuzz.generators.outcome import FailureKind
 
-    first = _first_failure(outcomes(many, [program]))
+    first = _first_failure(outcomes(many, [program], where=lambda _: where))
     if first is None:
-        first = _first_failure(outcomes(many, [program] * (CONFIRM_RUNS - 1)))
+        again = [program] * (CONFIRM_RUNS - 1)
+        first = _first_failure(outcomes(many, again, where=lambda _: where))
     if first is None:
         never = f"but it never did in {CONFIRM_RUNS} runs"
         raise UserError(f"{where}: expected a program that fails, {never}")
@@ -178,14 +187,14 @@ def _first_failure(seen: list[Outcome]) -> Outcome | None:
 
 
 def _key(failure: Failure, program: Program) -> str:
-    from corpus.signature import signature
+    from attnfuzz.corpus.signature import signature
 
     return signature(failure, program).strong
 
 
 def _minimized_json(stage: Minimize, source: str) -> dict[str, Any]:
-    from fuzz.report_outcome import outcome_json
-    from generators.codec import to_data
+    from attnfuzz.fuzz.report_outcome import outcome_json
+    from attnfuzz.generators.codec import to_data
 
     search = stage.search
     return outcome_json(search.best, search.outcome) | {

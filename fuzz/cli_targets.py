@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import typer
 
-from fuzz.cli_common import Json, Toolchain, console, emit, interpreter
+from attnfuzz.fuzz.cli_common import Json, Toolchain, console, emit, interpreter
 
 
 def register(app: typer.Typer) -> None:
@@ -21,9 +21,9 @@ def targets(toolchain: Toolchain = None, as_json: Json = False) -> None:
     """
     from rich.table import Table
 
-    from actors.targets import targets as find
+    from attnfuzz.actors.targets import targets as find
 
-    found = find(interpreter(toolchain))
+    found = find(interpreter(toolchain, torch=False))
     if as_json:
         emit({"targets": [asdict(status) for status in found]})
         return

@@ -13,9 +13,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from actors.target import OF_NPUS, TARGETS
-from generators.safe_yaml import ProgramError, load_yaml_safely, read_text
-from generators.swarm import PROFILES, UserFunction
+from attnfuzz.actors.target import OF_NPUS, TARGETS
+from attnfuzz.generators.safe_yaml import ProgramError, load_yaml_safely, read_text
+from attnfuzz.generators.swarm import PROFILES, UserFunction
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -101,6 +101,7 @@ class CampaignConfig(_Section):
     variants: bool = True
     max_cases_per_bucket: Annotated[int, Field(ge=1, le=1000)] = 3
     known_issues: Path | None = None
+    shipped: bool = True
     corpus: list[Path] = []
 
     @model_validator(mode="after")
@@ -117,7 +118,8 @@ class CampaignConfig(_Section):
 
 
 def load_config(path: Path, **overrides: Any) -> CampaignConfig:
-    """Reads a campaign's configuration. `overrides` replace top-level keys; None leaves one alone.
+    """Reads a campaign's configuration. `overrides` replace top-level keys and are called options
+    in errors (`minutes` is `--minutes`); None leaves one alone.
 
     Relative paths in the file are relative to the file. Raises ConfigError.
     """
@@ -127,8 +129,18 @@ def load_config(path: Path, **overrides: Any) -> CampaignConfig:
         raise ConfigError(str(error)) from error
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: expected a mapping of keys to values.")
-    data |= {key: value for key, value in overrides.items() if value is not None}
+    given = {key: value for key, value in overrides.items() if value is not None}
+    for key, value in given.items():
+        _check_option(key, value)
+    data |= given
     return config_from_data(data, str(path), path.parent)
+
+
+def _check_option(key: str, value: Any) -> None:
+    try:
+        CampaignConfig.model_validate({key: value})
+    except ValidationError as error:
+        raise ConfigError(f"--{_sentence(error)}") from error
 
 
 def config_from_data(data: dict[str, Any], where: str, base: Path = Path()) -> CampaignConfig:
@@ -164,6 +176,11 @@ def _check_files(config: CampaignConfig, where: str) -> None:
     for key, what, file in named:
         if file is not None and not file.is_file():
             raise ConfigError(f"{where}: {key}: expected {what}, but {file} is not a file.")
+        if file in config.preload:
+            try:
+                read_text(file)  # it is kept beside every case
+            except ProgramError as error:
+                raise ConfigError(f"{where}: {key}: {error}.") from None
     for i, folder in enumerate(config.corpus):
         if not folder.is_dir():
             raise ConfigError(

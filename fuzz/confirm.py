@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from actors.job import Deadlines
-from actors.verdict import ASLEEP, is_defect
-from corpus.signature import signature
-from fuzz.evaluate import reproduces
-from fuzz.minimize import Judge
-from fuzz.schedule import outcomes_of
-from fuzz.tasks import Answer, ReproTask, RunTask, Task, TaskFailed, WorkerDied
-from generators.outcome import DEADLINE, Failure, FailureKind, Outcome
-from generators.program import Program
+from attnfuzz.actors.job import Deadlines
+from attnfuzz.actors.verdict import ASLEEP, is_defect
+from attnfuzz.corpus.signature import signature
+from attnfuzz.fuzz.evaluate import reproduces
+from attnfuzz.fuzz.minimize import Judge
+from attnfuzz.fuzz.schedule import outcomes_of
+from attnfuzz.fuzz.tasks import Answer, ReproTask, RunTask, Task, TaskFailed, WorkerDied
+from attnfuzz.generators.outcome import DEADLINE, Failure, FailureKind, Outcome
+from attnfuzz.generators.program import Program
 
 FLAKY_BELOW = 0.2
 """A program that fails in a smaller share of its fresh runs is flaky."""

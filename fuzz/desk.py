@@ -13,27 +13,28 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from actors.target import TARGETS
-from actors.verdict import is_defect
-from corpus.bucket import Bucket, assign, joined
-from corpus.case import with_corpus
-from corpus.known_issues import load_known_issues, match
-from corpus.signature import signature
-from corpus.store import FailureRow, State, Store
-from fuzz.config import CampaignConfig
-from fuzz.confirm import Confirm, Validate, is_flaky, is_hasty
-from fuzz.evaluate import depends_on_memory
-from fuzz.filing import bucket_for, flaky_key
-from fuzz.investigate import Investigation, Stages, Work
-from fuzz.keep import keep, keep_bucket, script
-from fuzz.minimize import Minimize, Minimizer
-from fuzz.schedule import Stage
-from fuzz.tasks import Answer, RunTask
-from fuzz.variants import Variants
-from generators.codec import program_id
-from generators.features import features
-from generators.outcome import Failure, FailureKind, Outcome
-from generators.program import Program
+from attnfuzz.actors.target import TARGETS
+from attnfuzz.actors.verdict import is_defect
+from attnfuzz.corpus.bucket import Bucket
+from attnfuzz.corpus.known_issues import load_known_issues, match
+from attnfuzz.corpus.signature import signature
+from attnfuzz.corpus.store import FailureRow, State, Store
+from attnfuzz.fuzz.config import CampaignConfig
+from attnfuzz.fuzz.confirm import Confirm, Validate, is_flaky, is_hasty
+from attnfuzz.fuzz.evaluate import depends_on_memory
+from attnfuzz.fuzz.filing import bucket_for, flaky_key
+from attnfuzz.fuzz.investigate import Investigation, Stages, Work
+from attnfuzz.fuzz.keep import keep, keep_variants, script
+from attnfuzz.fuzz.known import load_known
+from attnfuzz.fuzz.minimize import Minimize, Minimizer
+from attnfuzz.fuzz.schedule import Stage
+from attnfuzz.fuzz.shelf import Shelf
+from attnfuzz.fuzz.tasks import Answer, RunTask
+from attnfuzz.fuzz.variants import Variants
+from attnfuzz.generators.codec import program_id
+from attnfuzz.generators.features import features
+from attnfuzz.generators.outcome import Failure, FailureKind, Outcome
+from attnfuzz.generators.program import Program
 
 MAX_FLAKY_PER_KEY = 3
 """Flaky findings of one key after which further ones are not run again, only recorded as flaky."""
@@ -55,7 +56,7 @@ class Desk:
         clock: Callable[[], float],
     ) -> None:
         store.rekey()
-        self.buckets: list[Bucket] = with_corpus(store.buckets(), config.corpus)
+        self.shelf = Shelf(store, directory, load_known(config))
         self.active: list[Investigation] = []
         self.defects: list[str] = []
         self._config = config
@@ -88,10 +89,6 @@ class Desk:
         waiting = sum(len(rows) for rows in self._waiting.values())
         return len(self.active) + len(self._queue) + waiting + self._parked
 
-    def settled_keys(self) -> frozenset[str]:
-        """Strong keys that have a bucket."""
-        return frozenset(bucket.strong for bucket in self.buckets)
-
     def round_off(self) -> None:
         """Time is nearly up: minimizing keeps the best so far, and nothing new is begun."""
         self._rounding_off = True
@@ -105,10 +102,9 @@ class Desk:
         failure = row.outcome.failure
         assert failure is not None
         if row.bucket is None:
-            found = signature(failure, row.program)
-            bucket = assign(found, failure, features(row.program), self.buckets)
+            bucket = self.shelf.assign(failure, row.program, row.target)
             if bucket is not None:
-                self._end(row, State.DUPLICATE, joined(bucket, failure))
+                self._end(row, State.DUPLICATE, self.shelf.joined(bucket, failure))
                 return
             if self._flaky[flaky_key(row)] >= MAX_FLAKY_PER_KEY:
                 self._end(row, State.FLAKY)
@@ -125,7 +121,7 @@ class Desk:
             there = [one for one in (*self.active, *self._queue) if one.id not in asked]
             if not there:
                 return None
-            filed = {bucket.kind for bucket in self.buckets}
+            filed = self.shelf.kinds()
             for investigation in sorted(there, key=lambda one: one.rank(filed)):
                 asked.add(investigation.id)
                 if investigation in self._queue:
@@ -189,10 +185,10 @@ class Desk:
             row.runs,
         )
         if row.bucket is not None:
-            investigation.bucket = self._bucket(row.bucket)
+            investigation.bucket = self.shelf.get(row.bucket)
             investigation.stage = self._after_minimizing(investigation)
         elif row.state in (State.CONFIRMED, State.MINIMIZING):
-            investigation.stage = self._stages.minimize(investigation, self.buckets)
+            investigation.stage = self._minimize(investigation)
         return investigation
 
     def _advance(self, investigation: Investigation) -> None:
@@ -208,7 +204,11 @@ class Desk:
             elif isinstance(stage, Validate):
                 self._validated(investigation, stage)
             elif isinstance(stage, Variants):
+                assert investigation.bucket is not None
                 self._store.save_variants(investigation.id, stage.matrix)
+                keep_variants(
+                    self._directory, investigation.bucket, investigation.best, stage.matrix
+                )
                 self._finish(investigation, State.DONE)
 
     def _confirmed(self, investigation: Investigation, stage: Confirm) -> None:
@@ -235,7 +235,11 @@ class Desk:
         if self._rounding_off:
             self._park(investigation)
         else:
-            investigation.stage = self._stages.minimize(investigation, self.buckets)
+            investigation.stage = self._minimize(investigation)
+
+    def _minimize(self, investigation: Investigation) -> Minimize:
+        explaining = self.shelf.explaining(investigation.row.target)
+        return self._stages.minimize(investigation, explaining)
 
     def _note_progress(self, investigation: Investigation) -> None:
         """Saves a new best of the search at hand."""
@@ -276,10 +280,10 @@ class Desk:
         program, failure = investigation.best, investigation.failure
         best = (program, investigation.outcome)
         environment = self._environment_of(investigation.row)
-        known = match(failure, program, environment, self._issues)
-        bucket, is_new = bucket_for(investigation, self.buckets, known)
-        bucket = joined(bucket, failure, features(program))
-        kept = program_id(program) in bucket.notes.get("repro", {})
+        record = match(failure, program, environment, self._issues)
+        bucket, is_new = bucket_for(investigation, self.shelf, record)
+        bucket = self.shelf.joined(bucket, failure, features(program))
+        kept = bucket in self.shelf.known or program_id(program) in bucket.notes.get("repro", {})
         if kept or (not is_new and self._cases(bucket) >= self._config.max_cases_per_bucket):
             self._end(investigation.row, State.DUPLICATE, bucket, best)
             self._leave(investigation)
@@ -318,7 +322,7 @@ class Desk:
         tried = {**investigation.bucket.notes.get("repro", {})}
         tried[name] = {"runs": stage.runs, "reproduced": stage.reproduced}
         # Other findings may have joined the bucket meanwhile: theirs is kept.
-        latest = self._bucket(investigation.bucket.id)
+        latest = self.shelf.get(investigation.bucket.id)
         bucket = replace(latest, notes={**latest.notes, "repro": tried})
         keep(self._directory, bucket, investigation, stage.task.text,
              self._environment_of(investigation.row), self._config.preload)  # fmt: skip
@@ -333,7 +337,7 @@ class Desk:
         """Takes the bucket back; what was put into it is flaky."""
         assert investigation.bucket is not None
         self._store.withdraw_bucket(investigation.bucket.id)
-        self.buckets = [one for one in self.buckets if one.id != investigation.bucket.id]
+        self.shelf.withdraw(investigation.bucket.id)
         self._flaky[flaky_key(investigation.row)] += 1
         self._leave(investigation)
 
@@ -348,14 +352,14 @@ class Desk:
             failure = outcome.failure
             if failure is None or is_defect(outcome) or is_hasty(work.task, outcome):
                 continue
-            found = signature(failure, program)
-            met = (investigation.id, found.strong)
+            met = (investigation.id, signature(failure, program).strong)
             if self._others[met] >= MAX_OTHERS_PER_KEY:
                 continue
-            if assign(found, failure, features(program), self.buckets) is not None:
+            target = investigation.row.target
+            if self.shelf.assign(failure, program, target) is not None:
                 continue
             self._others[met] += 1
-            row = self._store.add_failure(program, outcome, target=investigation.row.target)
+            row = self._store.add_failure(program, outcome, target=target)
             if row is not None:
                 self.receive(row)
 
@@ -367,11 +371,8 @@ class Desk:
         best: tuple[Program, Outcome] | None = None,
     ) -> None:
         self._store.update_failure(row.program_id, state, bucket=bucket, best=best)
-        if bucket is not None and bucket not in self.buckets:
-            keep_bucket(self._directory, bucket)
-            self.buckets = [bucket if one.id == bucket.id else one for one in self.buckets]
-            if all(one.id != bucket.id for one in self.buckets):
-                self.buckets.append(bucket)
+        if bucket is not None:
+            self.shelf.put(bucket)
 
     def _finish(self, investigation: Investigation, state: State) -> None:
         self._store.update_failure(investigation.id, state)
@@ -388,9 +389,6 @@ class Desk:
         waiting = self._waiting.pop(investigation.key, deque())
         for row in waiting:
             self.receive(row)
-
-    def _bucket(self, name: str) -> Bucket:
-        return next(bucket for bucket in self.buckets if bucket.id == name)
 
     def _cases(self, bucket: Bucket) -> int:
         """Failures of a bucket that have, or will have, a case of their own."""

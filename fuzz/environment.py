@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING
 
-from fuzz.errors import UserError
-from generators.kernels import PACKAGES
+from attnfuzz.fuzz.errors import UserError
+from attnfuzz.generators.kernels import PACKAGES
 
 if TYPE_CHECKING:
-    from generators.outcome import Outcome
-    from generators.program import Program
+    from attnfuzz.generators.outcome import Outcome
+    from attnfuzz.generators.program import Program
+
+TOOLCHAIN = ("torch", "python", "triton", "cxx", *sorted(set(PACKAGES.values())))
+"""What a toolchain's failures depend on, in an environment that its sandbox tells."""
 
 DISTRIBUTIONS = ("attnfuzz", "hypothesis", "ray", "torch")
 
@@ -40,6 +44,34 @@ def environment() -> dict[str, str]:
         "cpu": cpu_model(),
         "cores": str(len(os.sched_getaffinity(0))),
     }
+
+
+ANSWER = "this is Python"
+_ASK = f"""
+import importlib.util as util
+print({ANSWER!r}, "with torch" if util.find_spec("torch") else "without torch")
+"""
+ANSWER_S = 60.0
+
+
+def check_interpreter(python: str, where: str, torch: bool = True) -> None:
+    """Raises UserError unless `python`, which `where` names, is a Python interpreter, and one that
+    has torch installed if `torch`. Imports nothing there; takes some milliseconds."""
+    expected = f"{where}: expected a Python interpreter{' with torch' if torch else ''}"
+    try:
+        ran = subprocess.run(
+            [python, "-c", _ASK], capture_output=True, text=True, errors="replace", check=False,
+            timeout=ANSWER_S, stdin=subprocess.DEVNULL, cwd="/",
+        )  # fmt: skip
+    except OSError as error:
+        raise UserError(f"{expected}, but {python} cannot be started: {error.strerror}") from error
+    except subprocess.TimeoutExpired:
+        raise UserError(f"{expected}, but {python} does not answer") from None
+    said = ran.stdout.strip().rpartition("\n")[2]
+    if not said.startswith(ANSWER):
+        raise UserError(f"{expected}, but {python} is none")
+    if torch and not said.endswith("with torch"):
+        raise UserError(f"{expected}, but in {python} no torch is installed")
 
 
 def cpu_model() -> str:
@@ -78,6 +110,15 @@ def lacks_package(program: Program, outcome: Outcome) -> bool:
     if raised is None or not raised.type.endswith("ModuleNotFoundError"):
         return False
     return f"'{package}'" in raised.message
+
+
+def toolchain_differences(
+    recorded: Mapping[str, str], now: Mapping[str, str]
+) -> dict[str, tuple[str, str]]:
+    """What differs between the toolchains of two environments: {key: (then, now)}; "none" is what
+    one of them does not have."""
+    pairs = {key: (recorded.get(key, "none"), now.get(key, "none")) for key in TOOLCHAIN}
+    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def differences(recorded: dict[str, str], now: dict[str, str]) -> dict[str, tuple[str, str]]:

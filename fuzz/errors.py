@@ -23,14 +23,14 @@ EXIT_DEFECT = 70
 EXIT_INTERRUPTED = 130
 
 SENTENCES = (
-    ("actors.sandbox", "SandboxError"),
-    ("actors.scratch", "ScratchError"),
-    ("corpus.case", "CaseError"),
-    ("corpus.known_issues", "KnownIssueError"),
-    ("corpus.store", "StoreError"),
-    ("fuzz.campaign", "CampaignError"),
-    ("fuzz.config", "ConfigError"),
-    ("generators.safe_yaml", "ProgramError"),
+    ("attnfuzz.actors.sandbox", "SandboxError"),
+    ("attnfuzz.actors.scratch", "ScratchError"),
+    ("attnfuzz.corpus.case", "CaseError"),
+    ("attnfuzz.corpus.known_issues", "KnownIssueError"),
+    ("attnfuzz.corpus.store", "StoreError"),
+    ("attnfuzz.fuzz.campaign", "CampaignError"),
+    ("attnfuzz.fuzz.config", "ConfigError"),
+    ("attnfuzz.generators.reading", "ProgramError"),
 )
 """Exceptions of ours whose message is already the one sentence to show: (module, class)."""
 
@@ -38,6 +38,10 @@ REFUSED_BY_THE_MACHINE = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
 )
 """Full, over quota, over a size limit, read-only or forbidden: never a defect of ours."""
+
+
+LONGEST = 2000
+"""Characters of a sentence."""
 
 
 class UserError(Exception):
@@ -61,8 +65,9 @@ def os_sentence(error: OSError, path: Path | None = None) -> str:
 
 
 def one_line(text: str) -> str:
-    """`text` with its line breaks turned into spaces."""
-    return " ".join(text.split())
+    """`text` with its line breaks turned into spaces, cut where it quotes too much."""
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
 
 
 @contextmanager

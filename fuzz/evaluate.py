@@ -16,12 +16,12 @@ from pathlib import Path
 
 import psutil
 
-from actors import procs
-from actors.activity import Activity
-from actors.sandbox import BLINK_S, GLANCE_S
-from corpus.signature import is_of_memory
-from fuzz.tasks import ReproRun, ReproTask
-from generators.outcome import Failure, FailureKind
+from attnfuzz.actors import procs
+from attnfuzz.actors.activity import Activity
+from attnfuzz.actors.sandbox import BLINK_S, GLANCE_S
+from attnfuzz.corpus.signature import is_of_memory
+from attnfuzz.fuzz.tasks import ReproRun, ReproTask
+from attnfuzz.generators.outcome import Failure, FailureKind
 
 KEPT = 4 << 20
 """Bytes kept of what a script writes to stderr. Inductor prints all arguments of what it could not

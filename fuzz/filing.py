@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from corpus.bucket import (
+from attnfuzz.corpus.bucket import (
     Bucket,
     assign,
     coarse,
@@ -13,21 +11,22 @@ from corpus.bucket import (
     outputs_agree,
     wrong_outputs,
 )
-from corpus.known_issues import KnownIssue
-from corpus.signature import signature
-from corpus.store import FailureRow
-from fuzz.investigate import Investigation
-from generators.features import features
+from attnfuzz.corpus.known_issues import KnownIssue
+from attnfuzz.corpus.signature import signature
+from attnfuzz.corpus.store import FailureRow
+from attnfuzz.fuzz.investigate import Investigation
+from attnfuzz.fuzz.shelf import Shelf
+from attnfuzz.generators.features import features
 
 
 def bucket_for(
-    investigation: Investigation, buckets: Sequence[Bucket], known: KnownIssue | None
+    investigation: Investigation, shelf: Shelf, record: KnownIssue | None
 ) -> tuple[Bucket, bool]:
-    """The bucket of a minimized failure, and whether it is a new one, not of `buckets`; `known` is
-    the record that labels it then."""
+    """The bucket of a minimized failure, and whether it is a new one, not on the `shelf`; `record`
+    labels it then."""
     program, failure = investigation.best, investigation.failure
     found, traits = signature(failure, program), features(program)
-    there = merge_kin(found, failure, traits, buckets)
+    there = merge_kin(found, failure, traits, shelf.buckets)
     if there is not None:
         return there, False
     original = investigation.row.outcome.failure
@@ -35,13 +34,13 @@ def bucket_for(
         found,
         failure,
         traits,
-        known_issue=known.id if known else None,
+        known_issue=record.id if record else None,
         outputs=wrong_outputs(original) if original else (),
-        taken=[bucket.id for bucket in buckets],
+        taken=[bucket.id for bucket in shelf.buckets],
     )
-    for old in buckets:
+    for old in shelf.buckets:
         alike = old.strong == fresh.strong and outputs_agree(old, failure)
-        if alike and assign(found, failure, old.trigger, [fresh]):
+        if alike and old not in shelf.known and assign(found, failure, old.trigger, [fresh]):
             # The old one's program was not minimal: had this come first, it would be of this.
             return old, False
     return fresh, True

@@ -7,12 +7,23 @@ from pathlib import Path
 
 from rich.console import RenderableType
 
-from corpus.bucket import Bucket
-from corpus.case import BUCKET, PROGRAM, Case, bucket_folder, read_bucket, read_case
-from corpus.signature import signature
-from corpus.store import FailureRow, State, Store
-from fuzz import report
-from fuzz.report import Row, Totals
+from attnfuzz.corpus.bucket import Bucket
+from attnfuzz.corpus.case import (
+    BUCKET,
+    PROGRAM,
+    REPRO,
+    Case,
+    bucket_folder,
+    read_bucket,
+    read_case,
+)
+from attnfuzz.corpus.known_issues import thread_of
+from attnfuzz.corpus.signature import signature
+from attnfuzz.corpus.store import FailureRow, State, Store
+from attnfuzz.fuzz import report
+from attnfuzz.fuzz.known import SHIPPED
+from attnfuzz.fuzz.report import Row, Totals
+from attnfuzz.generators.reading import folders, is_there, read_inside
 
 CASES = "corpus"
 KEPT = (State.DONE, State.MINIMIZED)
@@ -45,16 +56,30 @@ def bucket_row(
         kind=bucket.kind,
         layer=bucket.layer,
         title=bucket.title,
-        state=speaks.state.value if speaks else State.DONE.value,
+        state=_state(speaks),
         runs=speaks.runs if speaks else 0,
         failures=speaks.failures if speaks else 0,
         repro_lines=None if script is None else line_count(script),
-        script_runs=script_runs(bucket),
+        script_runs=None if script is None else script_runs(bucket),
         occurrences=occurrences,
         known_issue=bucket.known_issue,
-        where=str(folder) if folder.is_dir() else None,
+        thread=thread_of(bucket.known_issue),
+        where=_where(bucket, folder),
         target=speaks.target if speaks else "cpu",
     )
+
+
+def _where(bucket: Bucket, folder: Path) -> str | None:
+    """The bucket's folder: of the campaign, or of what is shipped."""
+    shipped = SHIPPED / bucket_folder(SHIPPED, bucket).name
+    return next((str(one) for one in (folder, shipped) if one.is_dir()), None)
+
+
+def _state(speaks: FailureRow | None) -> str:
+    """A bucket all of whose failures are another's duplicates is one that was known before."""
+    if speaks is None:
+        return State.DONE.value
+    return "known" if speaks.state is State.DUPLICATE else speaks.state.value
 
 
 def apart(store: Store) -> list[Row]:
@@ -92,7 +117,9 @@ def corpus_rows(corpus: Path) -> list[Row]:
 
 def bucket_folders(corpus: Path) -> list[Path]:
     """The folders in `corpus` that hold a bucket, sorted."""
-    return sorted(path.parent for path in corpus.glob(f"*/{BUCKET}"))
+    if not corpus.is_dir():
+        return []
+    return [folder for folder in folders(corpus) if is_there(folder / BUCKET)]
 
 
 def corpus_row(folder: Path) -> Row:
@@ -111,6 +138,7 @@ def corpus_row(folder: Path) -> Row:
         script_runs=script_runs(bucket),
         occurrences=len(cases),
         known_issue=bucket.known_issue,
+        thread=thread_of(bucket.known_issue),
         where=str(folder),
         target=cases[0].environment.get("target", "cpu") if cases else "cpu",
     )
@@ -118,7 +146,13 @@ def corpus_row(folder: Path) -> Row:
 
 def read_cases(folder: Path) -> list[Case]:
     """The cases in a bucket's folder, sorted by their names. Raises CaseError."""
-    return [read_case(path.parent) for path in sorted(folder.glob(f"[!.]*/{PROGRAM}"))]
+    return [read_case(case) for case in case_folders(folder)]
+
+
+def case_folders(folder: Path) -> list[Path]:
+    """The folders of the cases in a bucket's folder, sorted. Raises ProgramError."""
+    there = folders(folder) if is_there(folder) else []
+    return [case for case in there if is_there(case / PROGRAM)]
 
 
 def script_runs(bucket: Bucket) -> str | None:
@@ -130,14 +164,16 @@ def script_runs(bucket: Bucket) -> str | None:
     return f"{best['reproduced']}/{best['runs']}"
 
 
-def smallest_script(folder: Path) -> Path | None:
-    """The shortest `repro.py` among the cases in a bucket's folder."""
-    return min(sorted(folder.glob("*/repro.py")), key=line_count, default=None)
+def smallest_script(folder: Path) -> str | None:
+    """The text of the shortest `repro.py` among the cases in a bucket's folder. Raises
+    ProgramError."""
+    cases = [case for case in case_folders(folder) if is_there(case / REPRO)]
+    return min((read_inside(case, REPRO) for case in cases), key=line_count, default=None)
 
 
-def line_count(path: Path) -> int:
-    """Lines of a text file."""
-    return len(path.read_text(encoding="utf-8", errors="replace").splitlines())
+def line_count(text: str) -> int:
+    """Lines of a text."""
+    return len(text.splitlines())
 
 
 def campaign_table(store: Store, directory: Path) -> RenderableType:

@@ -7,25 +7,25 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from actors.job import Deadlines, ranks_of
-from actors.sandbox import PATIENCE
-from actors.target import TARGETS
-from corpus.bucket import Bucket, assign
-from corpus.known_issues import KnownIssue
-from corpus.signature import key_without_stack, signature
-from corpus.store import FailureRow
-from fuzz.config import CampaignConfig
-from fuzz.confirm import Confirm, Validate, attempts_for, candidate_s, hasty, repro_timeout
-from fuzz.evaluate import depends_on_memory
-from fuzz.minimize import Judge, Minimize, Minimizer, fails_alike
-from fuzz.replay import matches, seen
-from fuzz.schedule import Stage
-from fuzz.tasks import ReproTask, Task
-from fuzz.variants import Variants, variants
-from generators.features import features
-from generators.kernels.specs import Handwritten, Sdpa
-from generators.outcome import SEVERITY, Failure, FailureKind, Layer, Outcome
-from generators.program import Program
+from attnfuzz.actors.job import Deadlines, ranks_of
+from attnfuzz.actors.sandbox import PATIENCE
+from attnfuzz.actors.target import TARGETS
+from attnfuzz.corpus.bucket import Bucket, assign
+from attnfuzz.corpus.known_issues import KnownIssue
+from attnfuzz.corpus.signature import key_without_stack, signature
+from attnfuzz.corpus.store import FailureRow
+from attnfuzz.fuzz.config import CampaignConfig
+from attnfuzz.fuzz.confirm import Confirm, Validate, attempts_for, candidate_s, hasty, repro_timeout
+from attnfuzz.fuzz.evaluate import depends_on_memory
+from attnfuzz.fuzz.minimize import Judge, Minimize, Minimizer, fails_alike
+from attnfuzz.fuzz.replay import matches, seen
+from attnfuzz.fuzz.schedule import Stage
+from attnfuzz.fuzz.tasks import ReproTask, Task
+from attnfuzz.fuzz.variants import Variants, variants
+from attnfuzz.generators.features import features
+from attnfuzz.generators.kernels.specs import Handwritten, Sdpa
+from attnfuzz.generators.outcome import SEVERITY, Failure, FailureKind, Layer, Outcome
+from attnfuzz.generators.program import Program
 
 ALWAYS_RUNS = 3
 """Runs, all failing, that a candidate needs for a failure that depends on what lies in memory and

@@ -8,11 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from actors.target import TARGETS
-from corpus.bucket import Bucket
-from corpus.case import Case, Preload, write_bucket, write_case
-from fuzz.investigate import Investigation
-from generators.render import repro, source
+from attnfuzz.actors.target import TARGETS, Target
+from attnfuzz.corpus.bucket import Bucket
+from attnfuzz.corpus.case import Case, Preload, write_bucket, write_case, write_variants
+from attnfuzz.fuzz.investigate import Investigation
+from attnfuzz.generators.outcome import Failure
+from attnfuzz.generators.program import Program
+from attnfuzz.generators.render import repro, source
 
 CORPUS = "corpus"
 _FOLDER = r"(?:(?<![\w.:/])|(?<=-[IL]))/(?:[^\s/\"':,]+/)"  # a compiler's -I and -L too
@@ -22,12 +24,20 @@ _FOLDERS = re.compile(rf"{_FOLDER}*site-packages/|{_FOLDER}+")
 def script(investigation: Investigation, defects: list[str], *, by_value: bool = False) -> str:
     """`repro.py` for a finding's simplest program, on its target; `by_value` as there. Where its
     renderer fails, which is our defect and goes to `defects`, the program's whole source."""
-    program, device = investigation.best, TARGETS[investigation.row.target].device
+    program, target = investigation.best, TARGETS[investigation.row.target]
     try:
-        return repro(program, investigation.failure, by_value=by_value, device=device)
+        return script_for(program, investigation.failure, target, by_value=by_value)
     except Exception:  # any defect of ours: the finding matters more
         defects.append(traceback.format_exc())
-        return source(program, device)
+        return source(program, target.device)
+
+
+def script_for(
+    program: Program, failure: Failure, target: Target, *, by_value: bool = False
+) -> str:
+    """The script that shows `failure` of `program` on `target`; `by_value` as in `repro`."""
+    where = target.of_script
+    return repro(program, failure, by_value=by_value, device=target.device, where=where)
 
 
 def portable(evidence: Mapping[str, str]) -> dict[str, str]:
@@ -68,3 +78,10 @@ def keep(
     )
     write_bucket(directory / CORPUS, bucket)
     write_case(directory / CORPUS, bucket, case)
+
+
+def keep_variants(
+    directory: Path, bucket: Bucket, program: Program, matrix: Mapping[str, str]
+) -> None:
+    """Write what the variants of `program` did beside its case. Raises OSError."""
+    write_variants(directory / CORPUS, bucket, program, matrix)

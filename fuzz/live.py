@@ -13,10 +13,14 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Literal, TextIO
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
+
+from attnfuzz.fuzz.console import PlainConsole
+from attnfuzz.fuzz.escape import plain
+from attnfuzz.fuzz.words import counted
 
 LINE_EVERY_S = 10.0
 BUCKETS_SHOWN = 25
@@ -41,7 +45,8 @@ class BucketView:
 class Snapshot:
     """A campaign at one moment. Programs are counted since the campaign began, resumed runs
     included; `rate` is programs per second of this run. `cpu` is the share of the machine's CPU
-    time in use, 0 to 1. `defects` counts tasks that failed by our own fault."""
+    time in use, 0 to 1. `defects` counts tasks that failed by our own fault, `not_run` programs
+    whose preload file or own function failed first."""
 
     elapsed_s: float
     left_s: float
@@ -57,6 +62,7 @@ class Snapshot:
     doing: str
     pending: int = 0
     defects: int = 0
+    not_run: int = 0
     buckets: tuple[BucketView, ...] = ()
 
 
@@ -74,24 +80,30 @@ def line(snapshot: Snapshot) -> str:
     s = snapshot
     parts = [
         f"{clock(s.elapsed_s)} ({clock(s.left_s)} left)",
-        f"{s.executed:,} programs ({s.rate:.1f}/s): {s.passed:,} passed, {s.rejected:,} rejected, "
-        f"{s.failed:,} failed",
-        f"{_buckets(s)} buckets, {s.pending} pending",
+        f"{counted(s.executed, 'program')} ({s.rate:.1f}/s): {s.passed:,} passed, "
+        f"{s.rejected:,} rejected, {s.failed:,} failed"
+        + (f", {s.not_run:,} not run" if s.not_run else ""),
+        f"{counted(_buckets(s), 'bucket')}, {_known(s)}{s.pending} pending",
         f"{s.busy}/{s.workers} workers, CPU {s.cpu:.0%}",
         s.doing,
     ]
     if s.defects:
-        parts.append(f"{s.defects} defects of attnfuzz")
-    return " | ".join(parts)
+        parts.append(f"{counted(s.defects, 'defect')} of attnfuzz")
+    return plain(" | ".join(parts))
 
 
 def _buckets(snapshot: Snapshot) -> int:
     return sum(bucket.state in ("done", "variants") for bucket in snapshot.buckets)
 
 
+def _known(snapshot: Snapshot) -> str:
+    known = sum(bucket.state == "known" for bucket in snapshot.buckets)
+    return f"{known} known, " if known else ""
+
+
 def data(snapshot: Snapshot) -> str:
     """The snapshot as one line of JSON."""
-    return json.dumps(asdict(snapshot), ensure_ascii=False)
+    return json.dumps(asdict(snapshot))
 
 
 def view(snapshot: Snapshot) -> RenderableType:
@@ -111,6 +123,7 @@ def view(snapshot: Snapshot) -> RenderableType:
         Text(f"{s.passed:,} passed", style="green"),
         Text(f"{s.rejected:,} rejected", style="yellow"),
         Text(f"{s.failed:,} failed", style="red"),
+        *([f"{s.not_run:,} not run"] if s.not_run else []),
     )
     grid = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("bucket", "kind", "layer", "fails", "seen", "state"):
@@ -133,7 +146,8 @@ def view(snapshot: Snapshot) -> RenderableType:
     if hidden > 0:
         parts.append(Text(f"{hidden} earlier ones not shown", style="dim"))
     if s.defects:
-        parts.append(Text(f"{s.defects} tasks failed by attnfuzz's own fault", style="bold red"))
+        failed = f"{counted(s.defects, 'task')} failed by attnfuzz's own fault"
+        parts.append(Text(failed, style="bold red"))
     return Group(*parts)
 
 
@@ -145,7 +159,7 @@ def watching(
     `json` a JSON line every 10 s. The last snapshot is always shown."""
     out = stream or sys.stdout
     if mode == "auto" and out.isatty():
-        console = Console(file=out, highlight=False)
+        console = PlainConsole(file=out)
         with Live(console=console, auto_refresh=False) as live:
             yield lambda snapshot: live.update(view(snapshot), refresh=True)
         return

@@ -15,17 +15,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from actors.job import Deadlines
-from actors.worker import Until
-from corpus.signature import signature
-from fuzz.schedule import outcomes_of
-from fuzz.tasks import Answer, RunTask, Task
-from generators.codec import program_id, to_data
-from generators.kernels.specs import Kernel
-from generators.outcome import FailureKind, Layer, Outcome
-from generators.program import Compile, Program
-from generators.simplify import candidates, complexity
-from generators.validity import problems
+from attnfuzz.actors.job import Deadlines
+from attnfuzz.actors.worker import Until
+from attnfuzz.corpus.signature import signature
+from attnfuzz.fuzz.schedule import outcomes_of
+from attnfuzz.fuzz.tasks import Answer, RunTask, Task
+from attnfuzz.generators.codec import program_id, to_data
+from attnfuzz.generators.kernels.specs import Kernel
+from attnfuzz.generators.outcome import FailureKind, Layer, Outcome
+from attnfuzz.generators.program import Compile, Program
+from attnfuzz.generators.simplify import candidates, complexity
+from attnfuzz.generators.validity import problems
 
 Step = frozenset[tuple[str, str]]
 Judge = Callable[[Program, Outcome], bool]

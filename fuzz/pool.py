@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from fuzz.evaluate import run_repro
-from fuzz.tasks import Answer, Finished, Handle, RunTask, ShardTask, Task
+from attnfuzz.fuzz.evaluate import run_repro
+from attnfuzz.fuzz.tasks import Answer, Finished, Handle, RunTask, SetupTask, ShardTask, Task
 
 if TYPE_CHECKING:
-    from actors.worker import Executor, WorkerConfig
+    from attnfuzz.actors.worker import Executor, WorkerConfig
 
 
 class Pool(Protocol):
@@ -52,6 +52,8 @@ def perform(executor: Executor, task: Task) -> Answer:
             until=task.until,
             target=task.target,
         )
+    if isinstance(task, SetupTask):
+        return executor.check_setup(task.target, task.function)
     return run_repro(task)
 
 
@@ -61,7 +63,7 @@ class InlinePool:
     size = 1
 
     def __init__(self, config: WorkerConfig) -> None:
-        from actors.worker import Executor
+        from attnfuzz.actors.worker import Executor
 
         self._executor = Executor(config)
         self._waiting: tuple[Handle, Task] | None = None
@@ -95,7 +97,7 @@ def open_pool(config: WorkerConfig, workers: int) -> Pool:
     """`workers` Ray actors, or for one worker an executor in this process."""
     if workers == 1:
         return InlinePool(config)
-    from fuzz.ray_pool import RayPool
+    from attnfuzz.fuzz.ray_pool import RayPool
 
     return RayPool(config, workers)
 

@@ -3,6 +3,7 @@ GPU or NPU if it is for one."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
@@ -13,19 +14,22 @@ from typing import Any
 
 import ray
 from ray.exceptions import RayActorError, RayTaskError, WorkerCrashedError
+from ray.job_config import JobConfig
 
-from actors.devices import resources_of
-from actors.remote import Worker
-from actors.sandbox import SandboxError
-from actors.worker import WorkerConfig
-from fuzz.evaluate import run_repro
-from fuzz.tasks import (
+import attnfuzz
+from attnfuzz.actors.devices import resources_of
+from attnfuzz.actors.remote import Worker
+from attnfuzz.actors.sandbox import SandboxError
+from attnfuzz.actors.worker import WorkerConfig
+from attnfuzz.fuzz.evaluate import run_repro
+from attnfuzz.fuzz.tasks import (
     MAX_ATTEMPTS,
     Answer,
     Finished,
     Handle,
     ReproTask,
     RunTask,
+    SetupTask,
     ShardTask,
     Task,
     TaskFailed,
@@ -137,6 +141,8 @@ class RayPool:
                 until=task.until,
                 target=task.target,
             )
+        elif isinstance(task, SetupTask):
+            ref = actor.check_setup.remote(task.target, task.function)
         elif isinstance(task, ReproTask):  # holds the slot, so that its CPU is the actor's
             if self._needs:  # the script is to see what its worker sees
                 task = replace(task, environment=tuple(self._visible(running.slot).items()))
@@ -218,23 +224,26 @@ def _start_ray(
     os.environ.setdefault("SPT_NOENV", "1")
     # Ray's own is 15: beside other work programs would starve, and their deadlines go on.
     os.environ.setdefault("RAY_worker_niceness", "0")
-    root = str(Path(__file__).resolve().parents[1])
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = root if before is None else os.pathsep.join([root, before])
+    # Workers shall find us where we are. Not by PYTHONPATH: the toolchain's interpreter, which they
+    # start, would look there too, and find our torch, or our folders, before its own.
+    root = str(Path(attnfuzz.__file__).resolve().parents[1])
+    given = dict(devices or {})
+    empty = folder / "empty"
+    empty.mkdir(exist_ok=True)
     try:
-        ray.init(
-            address="local",
-            num_cpus=workers,
-            num_gpus=None if "GPU" in needs and devices is None else (devices or {}).get("GPU", 0),
-            resources={name: n for name, n in (devices or {}).items() if name != "GPU"} or None,
-            include_dashboard=False,
-            object_store_memory=OBJECT_STORE_BYTES,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            _temp_dir=str(folder),
-        )
-    finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
+        with contextlib.chdir(empty):  # Ray puts the current folder first on its workers' path
+            ray.init(
+                address="local",
+                num_cpus=workers,
+                num_gpus=None if "GPU" in needs and devices is None else given.get("GPU", 0),
+                resources={name: n for name, n in given.items() if name != "GPU"} or None,
+                include_dashboard=False,
+                object_store_memory=OBJECT_STORE_BYTES,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                job_config=JobConfig(_py_driver_sys_path=[root]),
+                _temp_dir=str(folder),
+            )
+    except Exception as error:  # whatever it is, the machine has it, not a program
+        ray.shutdown()
+        raise SandboxError(f"Ray cannot be started: {str(error).strip()}") from error

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from corpus.signature import key_without_stack, signature
-from generators.outcome import Failure, FailureKind, Outcome
-from generators.program import Program
+from attnfuzz.corpus.signature import key_without_stack, signature
+from attnfuzz.generators.outcome import Failure, FailureKind, Outcome
+from attnfuzz.generators.program import Program
 
 CONFIDENCE = 0.99
 RUNS_AT_LEAST = 3

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from generators.outcome import SEVERITY
+from attnfuzz.fuzz.escape import plain
+from attnfuzz.fuzz.words import counted
+from attnfuzz.generators.outcome import SEVERITY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,9 +25,10 @@ class Row:
 
     `runs`, `failures`: the confirmation's count. `repro_lines`: lines of the minimized `repro.py`,
     None while there is none. `script_runs`: how often that script failed by itself ("3/3").
-    `occurrences`: failures of the campaign that were taken for this cause. `known_issue`: the label
-    of a known issue. `where`: its folder in the corpus. `target`: what the program that speaks for
-    it ran on, or was compiled for.
+    `occurrences`: failures of the campaign that were taken for this cause. `known_issue`: as what
+    it is known, a shipped bucket ("shipped: 4080b6d1") or a record of a known issue, whose public
+    thread is `thread`. `where`: its folder in the corpus. `target`: what the program that speaks
+    for it ran on, or was compiled for.
     """
 
     id: str
@@ -40,6 +42,7 @@ class Row:
     script_runs: str | None = None
     occurrences: int = 0
     known_issue: str | None = None
+    thread: str | None = None
     where: str | None = None
     target: str = "cpu"
 
@@ -90,9 +93,9 @@ def table(rows: Sequence[Row]) -> Table:
     grid.add_column("state", no_wrap=True)
     grid.add_column("what", ratio=1, overflow="fold")
     for row in rows:
-        what = Text(row.title)
+        what = Text(plain(row.title))
         if row.known_issue is not None:
-            what = Text.assemble((f"known: {row.known_issue} ", "dim"), what)
+            what = Text.assemble((f"known: {plain(row.known_issue)} ", "dim"), what)
         grid.add_row(
             row.id,
             Text(row.kind, style="dim" if row.known_issue is not None else "bold"),
@@ -110,9 +113,11 @@ def table(rows: Sequence[Row]) -> Table:
 
 def summary(totals: Totals, rows: Sequence[Row]) -> str:
     """One line: what was run and how many causes were found."""
-    counts = ", ".join(f"{count:,} {status}" for status, count in sorted(totals.by_status.items()))
+    by_status = sorted(totals.by_status.items())
+    counts = ", ".join(f"{count:,} {status.replace('_', ' ')}" for status, count in by_status)
     known = sum(row.known_issue is not None for row in rows)
-    run = f"{totals.executed:,} programs in {totals.shards:,} shards ({counts or 'none'})"
+    run = f"{counted(totals.executed, 'program')} in {counted(totals.shards, 'shard')}"
+    run += f" ({counts or 'none'})"
     return f"{run}; buckets: {len(rows) - known} new, {known} known"
 
 
@@ -161,5 +166,5 @@ def facts(pairs: Mapping[str, str]) -> Table:
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
     for name, value in pairs.items():
-        grid.add_row(name, escape(value))
+        grid.add_row(Text(plain(name)), Text(plain(value)))
     return grid

@@ -13,14 +13,15 @@ from rich.rule import Rule
 from rich.syntax import Syntax
 from rich.text import Text
 
-from actors.target import TARGETS
-from corpus.bucket import Bucket
-from corpus.confirmation import Confirmation
-from fuzz.report import Row, facts, row_json
-from fuzz.report_outcome import failure_text, outcome_json
-from generators.codec import dump_program, to_data
-from generators.outcome import Failure, Outcome
-from generators.program import Program
+from attnfuzz.actors.target import TARGETS
+from attnfuzz.corpus.bucket import Bucket
+from attnfuzz.corpus.confirmation import Confirmation
+from attnfuzz.fuzz.escape import code, fenced, markdown, with_code
+from attnfuzz.fuzz.report import Row, facts, row_json
+from attnfuzz.fuzz.report_outcome import failure_text, outcome_json
+from attnfuzz.generators.codec import dump_program, to_data
+from attnfuzz.generators.outcome import Failure, Outcome, Raised
+from attnfuzz.generators.program import Program
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -52,10 +53,26 @@ class Page:
         if self.confirmations:
             said = "; ".join(map(str, self.confirmations))
             return f"{target.made_of_it} ({target.name}), {ran}; {said}"
+        what = "script" if self.repro else "program"
         return (
             f"{target.made_of_it} ({target.name}) on a machine without one, {ran}; the "
-            "script below, on a machine with that card, confirms or refutes it"
+            f"{what} below, on a machine with that card, confirms or refutes it"
         )
+
+    @property
+    def no_script(self) -> str | None:
+        """What to do where there is no script."""
+        if self.repro:
+            return None
+        on = "" if self.row.target == "cpu" else f" --target {self.row.target}"
+        how = (
+            f"`attnfuzz run program.yaml{on}` runs this program, and "
+            "`attnfuzz render program.yaml` gives it as a module."
+        )
+        if self.row.state == "known":
+            there = f"; {self.row.where} holds its case" if self.row.where else ""
+            return f"No script was made of it, since it was known before{there}. {how}"
+        return f"There is no script of it yet. {how}"
 
 
 def page_text(page: Page) -> RenderableType:
@@ -72,7 +89,7 @@ def page_text(page: Page) -> RenderableType:
     if page.virtual is not None:
         pairs["virtual"] = page.virtual
     if row.known_issue is not None:
-        pairs["known issue"] = row.known_issue
+        pairs["known"] = f"{row.known_issue} {row.thread or ''}".rstrip()
     if page.bucket is not None:
         pairs["trigger"] = ", ".join(sorted(page.bucket.trigger)) or "nothing besides the defaults"
     pairs["where"] = row.where or "not on disk yet"
@@ -85,6 +102,8 @@ def page_text(page: Page) -> RenderableType:
     ]
     if page.repro:
         parts += ["", heading("repro.py"), Syntax(page.repro.rstrip(), "python", theme="ansi_dark")]
+    else:
+        parts += ["", Text(page.no_script or "")]
     if page.variants:
         parts += ["", heading("variants"), facts(dict(page.variants))]
     if page.kin:
@@ -93,6 +112,12 @@ def page_text(page: Page) -> RenderableType:
     if page.environment:
         parts += ["", heading("environment"), facts(dict(sorted(page.environment.items())))]
     return Group(*parts)
+
+
+def _raised(raised: Raised) -> str:
+    """An exception and where it comes from, the innermost frame last."""
+    frames = (f"    {one.file}:{one.line} in {one.function}" for one in raised.frames[-6:])
+    return "\n".join([f"{raised.type}: {raised.message}", *frames])
 
 
 def heading(text: str) -> Rule:
@@ -128,6 +153,9 @@ def page_markdown(page: Page) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        autoescape=False,  # Markdown, not HTML: backticks would be the only thing to escape
+        autoescape=False,  # that is for HTML; each value goes through `markdown` instead
+        finalize=markdown,
     )
-    return templates.get_template("issue.md").render(page=page)
+    templates.filters |= {"code": code, "fenced": fenced, "with_code": with_code, "raised": _raised}
+    program = dump_program(page.program)
+    return templates.get_template("issue.md").render(page=page, program=program)

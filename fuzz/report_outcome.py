@@ -9,12 +9,13 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from actors.target import TARGETS
-from corpus.signature import signature
-from fuzz.report import facts
-from generators.codec import outcome_to_data, program_id
-from generators.outcome import CompiledKernel, Diff, Failure, Frame, Outcome
-from generators.program import Program
+from attnfuzz.actors.target import TARGETS
+from attnfuzz.corpus.signature import signature
+from attnfuzz.fuzz.escape import plain
+from attnfuzz.fuzz.report import facts
+from attnfuzz.generators.codec import outcome_to_data, program_id
+from attnfuzz.generators.outcome import CompiledKernel, Diff, Failure, Frame, Outcome
+from attnfuzz.generators.program import Program
 
 FRAMES_SHOWN = 6
 EVIDENCE_LINES = 40
@@ -37,9 +38,9 @@ def outcome_text(program: Program, outcome: Outcome, target: str = "cpu") -> Ren
     card = TARGETS[target].card
     if card is not None:
         pairs["target"] = f"{target}: {TARGETS[target].made_of_it}, which is not there"
-    pairs["outcome"] = outcome.status
+    pairs["outcome"] = outcome.status.replace("_", " ")
     if outcome.rejection is not None:
-        pairs["refused"] = outcome.rejection
+        pairs["why" if outcome.status == "not_run" else "refused"] = outcome.rejection
     pairs["cost"] = f"{cost.wall_s:.2f} s, {cost.cpu_s:.2f} s of CPU, {cost.peak_rss_mb:,.0f} MiB"
     if cost.phases:
         pairs["phases"] = ", ".join(f"{name} {took:.2f} s" for name, took in cost.phases.items())
@@ -63,7 +64,7 @@ def kernel_table(kernels: tuple[CompiledKernel, ...]) -> Table:
         table.add_column(column, justify="right")
     for kernel in kernels:
         taken = (kernel.shared_bytes, kernel.registers, kernel.stack_bytes, kernel.cubin_bytes)
-        table.add_row(Text(kernel.name), *(f"{number:,}" for number in taken))
+        table.add_row(Text(plain(kernel.name)), *(f"{number:,}" for number in taken))
     return table
 
 
@@ -88,7 +89,7 @@ def failure_text(program: Program, failure: Failure) -> RenderableType:
     if failure.diffs:
         parts += ["", diff_table(failure.diffs)]
     for name, text in failure.evidence.items():
-        parts += ["", Rule(Text(name), align="left", style="dim"), Text(tail(text))]
+        parts += ["", Rule(Text(plain(name)), align="left", style="dim"), Text(plain(tail(text)))]
     return Group(*parts)
 
 
@@ -106,7 +107,7 @@ def diff_table(diffs: tuple[Diff, ...]) -> Table:
     for diff in diffs:
         numbers = ("-" if n is None else f"{n:.3g}" for n in (diff.error, diff.budget))
         cells = (diff.output, str(diff.call), diff.what, diff.expected, diff.actual, *numbers)
-        table.add_row(*map(Text, cells))
+        table.add_row(*map(Text, map(plain, cells)))
     return table
 
 

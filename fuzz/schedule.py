@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from fuzz.tasks import Answer, Handle, RunTask, Task, TaskFailed, WorkerDied
-from generators.outcome import Outcome
-from generators.program import Program
+from attnfuzz.fuzz.tasks import Answer, Handle, RunTask, Task, TaskFailed, WorkerDied
+from attnfuzz.generators.outcome import Outcome
+from attnfuzz.generators.program import Program
 
 
 class Stage(Protocol):

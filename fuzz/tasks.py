@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from generators.outcome import Outcome
-from generators.program import Program
+from attnfuzz.generators.outcome import Outcome
+from attnfuzz.generators.program import Program
 
 if TYPE_CHECKING:
-    from actors.job import Deadlines
-    from actors.worker import Shard, ShardReport, Until
+    from attnfuzz.actors.job import Deadlines
+    from attnfuzz.actors.worker import Shard, ShardReport, Until
 
 Handle = int
 
@@ -37,6 +37,15 @@ class RunTask:
     confirm_hang: bool = True
     until: Until = None
     target: str | None = None
+
+
+@dataclass(frozen=True)
+class SetupTask:
+    """Do what comes before programs of `target`: execute preload files, import `function`
+    ("module:name"). Gives one `Outcome`, "passed" or "not_run"."""
+
+    target: str
+    function: str | None = None
 
 
 @dataclass(frozen=True)
@@ -69,7 +78,7 @@ class ReproRun:
     stderr: str
 
 
-Task = ShardTask | RunTask | ReproTask
+Task = ShardTask | RunTask | SetupTask | ReproTask
 
 
 @dataclass(frozen=True)

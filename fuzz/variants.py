@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from actors.verdict import is_defect
-from fuzz.minimize import Judge
-from fuzz.schedule import outcomes_of
-from fuzz.tasks import Answer, RunTask, Task, TaskFailed, WorkerDied
-from generators.codec import program_id
-from generators.kernels.specs import (
+from attnfuzz.actors.verdict import is_defect
+from attnfuzz.fuzz.minimize import Judge
+from attnfuzz.fuzz.schedule import outcomes_of
+from attnfuzz.fuzz.tasks import Answer, RunTask, Task, TaskFailed, WorkerDied
+from attnfuzz.generators.codec import program_id
+from attnfuzz.generators.kernels.specs import (
     BlockMaskSpec,
     FlashAttn,
     Flex,
@@ -23,9 +23,9 @@ from generators.kernels.specs import (
     NpuFusionAttention,
     Sdpa,
 )
-from generators.outcome import Outcome
-from generators.program import Compile, Program
-from generators.validity import problems
+from attnfuzz.generators.outcome import Outcome
+from attnfuzz.generators.program import Compile, Program
+from attnfuzz.generators.validity import problems
 
 
 def variants(program: Program) -> dict[str, Program]:
@@ -138,4 +138,4 @@ class Variants:
             return "not judged"
         if outcome.status == "failed":
             return "fails" if self._judge(program, outcome) else "fails otherwise"
-        return {"passed": "passes", "rejected": "rejects"}[outcome.status]
+        return {"passed": "passes", "rejected": "rejects"}.get(outcome.status, "not judged")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from corpus.signature import signature
-from corpus.store import Store
-from fuzz.desk import Desk
-from fuzz.investigate import Investigation
-from fuzz.live import BucketView
+from attnfuzz.corpus.bucket import Bucket
+from attnfuzz.corpus.signature import signature
+from attnfuzz.corpus.store import Store
+from attnfuzz.fuzz.desk import Desk
+from attnfuzz.fuzz.investigate import Investigation
+from attnfuzz.fuzz.live import BucketView
 
 
 def bucket_views(desk: Desk, store: Store) -> tuple[BucketView, ...]:
@@ -19,15 +20,19 @@ def bucket_views(desk: Desk, store: Store) -> tuple[BucketView, ...]:
             kind=bucket.kind,
             layer=bucket.layer,
             title=bucket.title,
-            state=stages[bucket.id].stage.name if bucket.id in stages else "done",
+            state=stages[bucket.id].stage.name if bucket.id in stages else _ended(desk, bucket),
             fails=desk.reliability.get(bucket.id, "-"),
             seen=seen.get(bucket.id, 0),
             known_issue=bucket.known_issue,
         )
-        for bucket in desk.buckets
+        for bucket in desk.shelf.buckets
         if bucket.id in seen or bucket.id in stages
     ]
     return (*buckets, *(_on_its_way(i) for i in desk.active if i.bucket is None))
+
+
+def _ended(desk: Desk, bucket: Bucket) -> str:
+    return "known" if bucket in desk.shelf.known else "done"
 
 
 def _on_its_way(investigation: Investigation) -> BucketView:

@@ -19,17 +19,17 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from generators.complaints import complaint
-from generators.outcome import Outcome
-from generators.program import Program
-from generators.safe_yaml import (
+from attnfuzz.generators.complaints import complaint
+from attnfuzz.generators.outcome import Outcome
+from attnfuzz.generators.program import Program
+from attnfuzz.generators.safe_yaml import (
     MAX_DEPTH,
     ProgramError,
     dump_yaml,
     load_yaml_safely,
     read_text,
 )
-from generators.tree import REQUIRED, Part, Sort, class_of, kind_of, parts
+from attnfuzz.generators.tree import REQUIRED, Part, Sort, class_of, kind_of, parts
 
 __all__ = [
     "ProgramError", "dump_program", "dump_yaml", "from_data", "load_program", "load_yaml_safely",
@@ -45,7 +45,7 @@ def load_program(text: str | bytes, where: str = "<program>") -> Program:
     Raises ProgramError, one sentence that begins with `where` and the key, when the text is not
     safe YAML, does not describe a program, or describes one that `generators.validity` refuses.
     """
-    from generators.validity import problems
+    from attnfuzz.generators.validity import problems
 
     program = from_data(load_yaml_safely(text, where), where)
     for problem in problems(program):

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from generators.safe_yaml import short
-from generators.tree import kind_of, parts
+from attnfuzz.generators.safe_yaml import short
+from attnfuzz.generators.tree import kind_of, parts
 
 _EXPECTED = {
     "bool_type": "true or false",

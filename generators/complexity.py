@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from generators.features import features
-from generators.indices import Index, Table
-from generators.program import Compile, Program
-from generators.tree import REQUIRED, Part, class_of, parts, walk
+from attnfuzz.generators.features import features
+from attnfuzz.generators.indices import Index, Table
+from attnfuzz.generators.program import Compile, Program
+from attnfuzz.generators.tree import REQUIRED, Part, class_of, parts, walk
 
 _ORDERS: dict[tuple[type, str], tuple[Any, ...]] = {
     (Compile, "backend"): ("eager", "aot_eager", "inductor"),

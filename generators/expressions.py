@@ -7,10 +7,10 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any
 
-from generators import indices, masks, scores
-from generators.indices import Axis, IntExpr, Table
-from generators.masks import Mask
-from generators.scores import ScoreMod
+from attnfuzz.generators import indices, masks, scores
+from attnfuzz.generators.indices import Axis, IntExpr, Table
+from attnfuzz.generators.masks import Mask
+from attnfuzz.generators.scores import ScoreMod
 
 Node = Any
 

@@ -10,18 +10,25 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from generators.expressions import is_integral, mask_axes, score_axes
-from generators.indices import Axis, Index, IntBinary, IntConst, Table
-from generators.kernels.specs import BlockMaskSpec, FlashAttn, Flex, Sdpa
-from generators.masks import AllTrue, Causal, Documents, Mask, SlidingWindow
-from generators.program import Call, Input, Layout, Program, Shape, Training
-from generators.scores import FloatBinary, FloatCall, FloatConst, FromIndex, Score, ScoreMod
-from generators.tree import REQUIRED, class_of, kind_of, parts, walk
+from attnfuzz.generators.expressions import is_integral, mask_axes, score_axes
+from attnfuzz.generators.indices import Axis, Index, IntBinary, IntConst, Table
+from attnfuzz.generators.kernels.specs import BlockMaskSpec, FlashAttn, Flex, Sdpa
+from attnfuzz.generators.masks import AllTrue, Causal, Documents, Mask, SlidingWindow
+from attnfuzz.generators.program import Call, Input, Layout, Program, Shape, Training
+from attnfuzz.generators.scores import (
+    FloatBinary,
+    FloatCall,
+    FloatConst,
+    FromIndex,
+    Score,
+    ScoreMod,
+)
+from attnfuzz.generators.tree import REQUIRED, class_of, kind_of, parts, walk
 
 _FAMILIES = {
-    "generators.masks": "mask",
-    "generators.scores": "score",
-    "generators.indices": "int",
+    "attnfuzz.generators.masks": "mask",
+    "attnfuzz.generators.scores": "score",
+    "attnfuzz.generators.indices": "int",
 }
 _BACKENDS = {
     "eager": ("compile",),

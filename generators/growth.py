@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from generators.program import Program
-from generators.scores import Repeated, ScoreMod
-from generators.tree import located, put, walk
+from attnfuzz.generators.program import Program
+from attnfuzz.generators.scores import Repeated, ScoreMod
+from attnfuzz.generators.tree import located, put, walk
 
 STRIDE = 2
 """How many steps lie between the sizes that are compared."""

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from generators.indices import STRICT, IntExpr, Table
+from attnfuzz.generators.indices import STRICT, IntExpr, Table
 
 Length = Annotated[int, Field(ge=1, le=4096)]
 Offset = Annotated[int, Field(ge=-4096, le=4096)]

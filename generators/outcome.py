@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Literal
 
-from generators.indices import STRICT
+from pydantic import Field
+
+from attnfuzz.generators.indices import STRICT
 
 
 class FailureKind(StrEnum):
@@ -54,6 +57,10 @@ SEVERITY = {kind.value: place for place, kind in enumerate(WORST_FIRST)}
 
 
 class Phase(StrEnum):
+    """`setup` is what comes before the program: its preload files, the import of a function of
+    one's own."""
+
+    SETUP = "setup"
     BUILD = "build"
     REFERENCE = "reference"
     EAGER = "eager"
@@ -96,6 +103,18 @@ class Raised:
     frames: tuple[Frame, ...] = ()
 
 
+_MET_ON_FAKE_TENSORS = re.compile(
+    r"(?:\bgot |^)(\w+(?:Error|Exception))\((['\"])(.+?)(?:\2\)|$)", re.S
+)
+
+
+def said(message: str) -> str:
+    """What an exception's message says, without its wrapping: of an error that dynamo met when it
+    ran a call on fake tensors, that error."""
+    found = _MET_ON_FAKE_TENSORS.search(message)
+    return f"{found[1]}: {found[3]}".strip() if found else message.strip()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Diff:
     """A disagreement about one `output` ("out", "lse", "dq", …) of one call. `what` names the
@@ -108,7 +127,7 @@ class Diff:
     actual: str
     error: float | None = None
     budget: float | None = None
-    call: int = 0
+    call: Annotated[int, Field(ge=0, le=1000)] = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,14 +178,20 @@ DEADLINE = "deadline"
 not: its cost is that of both runs."""
 
 
+PRELOAD_FILE, TARGET = "preload file", "kernel.target"
+OF_SETUP = (PRELOAD_FILE, TARGET)
+"""How the `rejection` of what was not run begins; `actors.child.setup` writes it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """`rejected` is by design; `rejection` then says which refusal. `features` are what the
-    compiler did, as short strings; `kernels` those it compiled, where a virtual card was asked to
-    load them. `skipped` names oracles that did not apply, and why."""
+    """`rejected` is by design; `rejection` then says which refusal. `not_run`: a preload file
+    raised, or a function of one's own is not to be had, which `rejection` says in a sentence.
+    `features` are what the compiler did, as short strings; `kernels` those it compiled, where a
+    virtual card was asked to load them. `skipped` names oracles that did not apply, and why."""
 
     __pydantic_config__ = STRICT
-    status: Literal["passed", "rejected", "failed"]
+    status: Literal["passed", "rejected", "failed", "not_run"]
     failure: Failure | None = None
     rejection: str | None = None
     features: tuple[str, ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from generators.program import Program
+from attnfuzz.generators.program import Program
 
 
 class Problem(NamedTuple):

@@ -13,10 +13,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from generators.indices import STRICT
-from generators.kernels.specs import Handwritten, Kernel, Sdpa
-from generators.masks import Mask
-from generators.scores import ScoreMod
+from attnfuzz.generators.indices import STRICT
+from attnfuzz.generators.kernels.specs import Handwritten, Kernel, Sdpa
+from attnfuzz.generators.masks import Mask
+from attnfuzz.generators.options import InductorOptions
+from attnfuzz.generators.scores import ScoreMod
 
 Extent = Annotated[int, Field(ge=1, le=256)]
 Length = Annotated[int, Field(ge=0, le=4096)]
@@ -115,7 +116,7 @@ class Compile:
     ) = None
     dynamic: bool | None = None
     fullgraph: bool = True
-    options: dict[str, bool | int | str] = field(default_factory=dict)
+    options: InductorOptions = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,28 +10,20 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Hashable
-from pathlib import Path
 from typing import Any
 
 import yaml
 
-MAX_BYTES = 1_000_000
+from attnfuzz.generators.reading import MAX_BYTES, ProgramError, decoded, read_text
+
+__all__ = [
+    "MAX_BYTES", "MAX_DEPTH", "MAX_DIGITS", "ProgramError", "dump_yaml", "load_yaml_safely",
+    "read_text", "short",
+]  # fmt: skip
+
 MAX_DEPTH = 64
-
-
-class ProgramError(ValueError):
-    """Bad input, as one sentence naming the place, the key and what was expected."""
-
-
-def read_text(path: Path | str) -> str:
-    """The file's text. Raises ProgramError where it is missing, unreadable, too large or not UTF-8;
-    never reads more than `MAX_BYTES`."""
-    try:
-        with Path(path).open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise ProgramError(f"{path}: cannot be read: {error.strerror or error}") from None
-    return _decoded(raw, str(path))
+MAX_DIGITS = 40
+"""Of an integer: more than any that means something, fewer than Python's conversions refuse."""
 
 
 def load_yaml_safely(text: str | bytes, where: str = "<yaml>") -> Any:
@@ -41,7 +33,7 @@ def load_yaml_safely(text: str | bytes, where: str = "<yaml>") -> Any:
     beyond `MAX_DEPTH`, aliases, anchors, tags, duplicate or non-text keys, non-finite numbers,
     several documents, and text that is not YAML at all.
     """
-    text = _decoded(text, where)
+    text = decoded(text, where)
     try:
         _refuse_dangers(text, where)
         return yaml.load(text, Loader=_Loader)  # a CSafeLoader, and its text has been vetted
@@ -59,18 +51,6 @@ def dump_yaml(data: Any) -> str:
         data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False,
         width=100,
     )  # fmt: skip
-
-
-def _decoded(text: str | bytes, where: str) -> str:
-    if len(text) > MAX_BYTES:
-        raise ProgramError(f"{where}: expected at most {MAX_BYTES} bytes, got more")
-    try:
-        if isinstance(text, str):
-            text.encode("utf-8")  # lone surrogates are not text
-            return text
-        return text.decode("utf-8")
-    except UnicodeError:
-        raise ProgramError(f"{where}: expected UTF-8 text, got binary data") from None
 
 
 def _at(mark: Any) -> str:
@@ -116,9 +96,13 @@ class _Loader(yaml.CSafeLoader):
 
     def construct_number(self, node: yaml.ScalarNode) -> int | float:
         text = str(self.construct_scalar(node))
+        if node.tag == _INT and len(text) > MAX_DIGITS:
+            raise _refusal(
+                node, f"expected a number of at most {MAX_DIGITS} digits, got {len(text)}"
+            )
         try:
             number = int(text) if node.tag == _INT else float(text)
-        except ValueError:  # `.inf`, or more digits than Python converts
+        except ValueError:  # `.inf`
             number = math.nan
         if not math.isfinite(number):
             raise _refusal(node, f"expected a finite number, got {short(text)}")

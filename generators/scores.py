@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from generators.indices import STRICT, IntExpr, Table
-from generators.masks import Mask
+from attnfuzz.generators.indices import STRICT, IntExpr, Table
+from attnfuzz.generators.masks import Mask
 
 FloatOp = Literal["+", "-", "*", "/", "minimum", "maximum"]
 FloatUnary = Literal["tanh", "sigmoid", "sin", "cos", "abs", "neg", "relu", "square"]

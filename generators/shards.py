@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 
-from generators.program import Program
-from generators.provider import collect
-from generators.seeds import derive
-from generators.strategies import programs
-from generators.swarm import CPU, Place, Swarm, UserFunction, profile_for, swarm_for
+from attnfuzz.generators.program import Program
+from attnfuzz.generators.provider import collect
+from attnfuzz.generators.seeds import derive
+from attnfuzz.generators.strategies import programs
+from attnfuzz.generators.swarm import CPU, Place, Swarm, UserFunction, profile_for, swarm_for
 
 SHARD_SIZE = 50
 
@@ -34,12 +34,13 @@ def stream(
     *,
     shard_size: int = SHARD_SIZE,
     place: Place = CPU,
+    functions: tuple[UserFunction, ...] = (),
 ) -> Iterator[Program]:
     """The endless sequence that `generate` gives the beginning of, made shard by shard; with
-    another `shard_size` and `place` that of a campaign of one profile."""
+    another `shard_size`, `place` and `functions` that of a campaign of one profile."""
     index = 0
     while True:
-        chosen = swarm or swarm_for(seed, index, profile, (), place)
+        chosen = swarm or swarm_for(seed, index, profile, functions, place)
         yield from _shard(derive(seed, "shard", index), shard_size, chosen)
         index += 1
 

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from generators.complexity import inversions, order
-from generators.indices import Index, IntConst, Table
-from generators.kernels.specs import Flex, Sdpa
-from generators.masks import AllTrue, Causal
-from generators.program import Call, Input, Layout, Program, Shape
-from generators.scores import FloatConst, Score
-from generators.tree import REQUIRED, Part, class_of, located, parts, put
+from attnfuzz.generators.complexity import inversions, order
+from attnfuzz.generators.indices import Index, IntConst, Table
+from attnfuzz.generators.kernels.specs import Flex, Sdpa
+from attnfuzz.generators.masks import AllTrue, Causal
+from attnfuzz.generators.program import Call, Input, Layout, Program, Shape
+from attnfuzz.generators.scores import FloatConst, Score
+from attnfuzz.generators.tree import REQUIRED, Part, class_of, located, parts, put
 
 LEAVES = (
     AllTrue(), Causal(), Score(), FloatConst(value=0.0), Index(axis="q_idx"), IntConst(value=1),

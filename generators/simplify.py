@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
 
-from generators.codec import program_id
-from generators.complexity import complexity
-from generators.expressions import mask_axes
-from generators.kernels.specs import (
+from attnfuzz.generators.codec import program_id
+from attnfuzz.generators.complexity import complexity
+from attnfuzz.generators.expressions import mask_axes
+from attnfuzz.generators.kernels.specs import (
     BlockMaskSpec,
     FlashAttn,
     Flex,
@@ -24,11 +24,11 @@ from generators.kernels.specs import (
     NpuFusionAttention,
     Sdpa,
 )
-from generators.masks import Causal
-from generators.program import Compile, Input, Layout, Program, Shape, Surround, Training
-from generators.shrink import calls, expressions, fields, inputs, numbers, shapes
-from generators.validity import problems
-from generators.validity_kernels import FLASH_ATTN_DTYPES
+from attnfuzz.generators.masks import Causal
+from attnfuzz.generators.program import Compile, Input, Layout, Program, Shape, Surround, Training
+from attnfuzz.generators.shrink import calls, expressions, fields, inputs, numbers, shapes
+from attnfuzz.generators.validity import problems
+from attnfuzz.generators.validity_kernels import FLASH_ATTN_DTYPES
 
 
 def candidates(program: Program) -> Iterator[Program]:

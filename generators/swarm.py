@@ -14,12 +14,12 @@ from typing import Annotated, get_args
 
 from pydantic import Field
 
-from generators.indices import STRICT
-from generators.kernels.specs import Target
-from generators.masks import Mask
-from generators.program import FloatDtype
-from generators.scores import ScoreMod
-from generators.seeds import derive
+from attnfuzz.generators.indices import STRICT
+from attnfuzz.generators.kernels.specs import Target
+from attnfuzz.generators.masks import Mask
+from attnfuzz.generators.program import FloatDtype
+from attnfuzz.generators.scores import ScoreMod
+from attnfuzz.generators.seeds import derive
 
 
 def _kinds(union: object) -> tuple[str, ...]:

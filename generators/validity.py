@@ -9,15 +9,27 @@ is no mask) is ignored; a field that contradicts another is a problem.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 
-from generators.expressions import is_boolean, is_constant, mask_axes, nodes, score_axes
-from generators.indices import IntBinary, IntConst, IntLookup, Table
-from generators.kernels.specs import Flex, Function, Handwritten, NpuFusionAttention, Sdpa
-from generators.masks import Compare, TableMask
-from generators.problem import Problem, lengths
-from generators.program import Layout, Program
-from generators.scores import FloatBinary, FloatCall, FloatConst, FloatLookup, Score, Softcap
-from generators.validity_kernels import OF_KERNELS
+from attnfuzz.generators.expressions import is_boolean, is_constant, mask_axes, nodes, score_axes
+from attnfuzz.generators.indices import IntBinary, IntConst, IntLookup, Table
+from attnfuzz.generators.kernels.specs import Flex, Function, Handwritten, NpuFusionAttention, Sdpa
+from attnfuzz.generators.masks import Compare, TableMask
+from attnfuzz.generators.problem import Problem, lengths
+from attnfuzz.generators.program import Layout, Program
+from attnfuzz.generators.scores import (
+    FloatBinary,
+    FloatCall,
+    FloatConst,
+    FloatLookup,
+    Score,
+    Softcap,
+)
+from attnfuzz.generators.tree import walk
+from attnfuzz.generators.validity_kernels import OF_KERNELS
+
+MAX_NODES = 300
+"""Of a mask or a score modification: what is drawn has some ten; rendering takes their square."""
 
 INTEGERS = ("int32", "int64")
 FLOATS = ("float32", "float16", "bfloat16", "float64")
@@ -35,7 +47,15 @@ Rule = Callable[[Program], Iterator[Problem]]
 
 def problems(program: Program) -> list[Problem]:
     """Every rule that `program` breaks, in a fixed order; empty when it is a program."""
-    return [problem for rule in RULES for problem in rule(program)]
+    too_large = list(_size(program))
+    return too_large or [problem for rule in RULES for problem in rule(program)]
+
+
+def _size(p: Program) -> Iterator[Problem]:
+    for key in ("mask", "score_mod"):
+        tree = getattr(p, key)
+        if tree is not None and sum(1 for _ in islice(walk(tree), MAX_NODES + 1)) > MAX_NODES:
+            yield Problem(key, f"expected at most {MAX_NODES} nodes, got more")
 
 
 def _heads(p: Program) -> Iterator[Problem]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from generators.expressions import mask_axes
-from generators.kernels.specs import (
+from attnfuzz.generators.expressions import mask_axes
+from attnfuzz.generators.kernels.specs import (
     FlashAttn,
     Flex,
     Function,
@@ -14,9 +14,12 @@ from generators.kernels.specs import (
     NpuFusionAttention,
     Sdpa,
 )
-from generators.masks import Causal
-from generators.problem import Problem, lengths
-from generators.program import Program
+from attnfuzz.generators.masks import Causal
+from attnfuzz.generators.problem import Problem, lengths
+from attnfuzz.generators.program import Program
+
+SMALLEST_SCALE = 1e-9
+"""Its inverse is written down, too."""
 
 FLASH_ATTN_DTYPES = ("float16",)
 """On a CPU: flash_attn takes bfloat16 too, but Triton's interpreter has no matrix product of it."""
@@ -72,6 +75,8 @@ def _handwritten(p: Program) -> Iterator[Problem]:
         return
     if kernel.scale == 0 and kernel.scaling in ("div", "query_div"):
         yield Problem("kernel.scale", "expected not 0: it is divided by its inverse")
+    if kernel.scale and abs(kernel.scale) < SMALLEST_SCALE:
+        yield Problem("kernel.scale", f"expected 0, or {SMALLEST_SCALE} or more either way")
     if kernel.scale is not None and kernel.scale <= 0 and kernel.scaling == "both":
         yield Problem("kernel.scale", f"expected > 0 for its root, got {kernel.scale}")
     if kernel.softmax == "exp_sum":

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from actors.child import main
+from attnfuzz.actors.child import main
 
 TEMPLATE = """
 import torch

@@ -30,13 +30,13 @@ def scratch() -> Iterator[Path]:
 
 @pytest.fixture
 def attnfuzz() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs `python -m fuzz.cli` from the checkout: attnfuzz("generate", "--seed", "7")."""
+    """Runs `python -m attnfuzz` from the checkout: attnfuzz("generate", "--seed", "7")."""
 
     def run(
         *arguments: str | Path, cwd: Path = ROOT, timeout: float = 300, **environment: str
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "fuzz.cli", *map(str, arguments)],
+            [sys.executable, "-m", "attnfuzz", *map(str, arguments)],
             cwd=cwd,
             env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120", **environment},
             capture_output=True,

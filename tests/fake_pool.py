@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from actors.shard import Shard, ShardReport, Tally
-from fuzz.tasks import Answer, Finished, Handle, ReproRun, ReproTask, RunTask, ShardTask, Task
-from generators.kernels.specs import Handwritten, Sdpa
-from generators.masks import Causal
-from generators.outcome import Diff, Failure, FailureKind, Layer, Outcome, Phase, Raised
-from generators.program import Compile, Input, Program, Shape
-from generators.seeds import derive
+from attnfuzz.actors.shard import Shard, ShardReport, Tally
+from attnfuzz.fuzz.tasks import (
+    Answer,
+    Finished,
+    Handle,
+    ReproRun,
+    ReproTask,
+    RunTask,
+    ShardTask,
+    Task,
+)
+from attnfuzz.generators.kernels.specs import Handwritten, Sdpa
+from attnfuzz.generators.masks import Causal
+from attnfuzz.generators.outcome import Diff, Failure, FailureKind, Layer, Outcome, Phase, Raised
+from attnfuzz.generators.program import Compile, Input, Program, Shape
+from attnfuzz.generators.seeds import derive
 
 PASSED = Outcome(status="passed")
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from generators.kernels.specs import BlockMaskSpec, Flex
-from generators.masks import Causal
-from generators.program import Compile, Input, Program, Shape, Training
+from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex
+from attnfuzz.generators.masks import Causal
+from attnfuzz.generators.program import Compile, Input, Program, Shape, Training
 
 BF16 = Input(dtype="bfloat16")
 

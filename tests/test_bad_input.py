@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.campaign_state import damage, inspect
+from tests.mounts import mounted
 
 ROOT = Path(__file__).resolve().parent.parent
 SMOKE = ROOT / "configs" / "smoke.yaml"
@@ -126,7 +126,7 @@ def test_a_program_is_refused(attnfuzz: Command, tmp_path: Path, name: str) -> N
 
 def test_a_program_on_standard_input_is_refused_alike(tmp_path: Path) -> None:
     result = subprocess.run(
-        [sys.executable, "-m", "fuzz.cli", "render", "-"],
+        [sys.executable, "-m", "attnfuzz", "render", "-"],
         input=random.Random(0).randbytes(10_000_000),
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         cwd=tmp_path,
@@ -184,32 +184,9 @@ def test_a_campaign_is_not_begun_over_another(attnfuzz: Command, tmp_path: Path)
     assert os.listdir(tmp_path) == ["campaign.sqlite"]
 
 
-def own_mounts() -> list[str]:
-    """The command that runs another with mounts of its own; skips where the machine forbids it."""
-    if shutil.which("unshare") is None:
-        pytest.skip("there is no unshare command")
-    for command in (["unshare", "--mount"], ["unshare", "--map-root-user", "--mount"]):
-        probe = [*command, "mount", "-t", "tmpfs", "none", "/mnt"]
-        if subprocess.run(probe, capture_output=True).returncode == 0:
-            return command
-    pytest.skip("mounting is forbidden here, in a user namespace too")
-
-
-def mounted(script: str, *arguments: object) -> Result:
-    """Runs a shell script with mounts of its own."""
-    return subprocess.run(
-        [*own_mounts(), "sh", "-c", script, "sh", *map(str, arguments)],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-
-
 def test_a_read_only_directory_is_refused(tmp_path: Path) -> None:
     result = mounted(
-        'mount -t tmpfs -o ro none "$1" && exec "$2" -m fuzz.cli launch "$3" --dir "$1/out"',
+        'mount -t tmpfs -o ro none "$1" && exec "$2" -m attnfuzz launch "$3" --dir "$1/out"',
         *(tmp_path, sys.executable, SMOKE),
     )
     assert_refused(result, tmp_path / "out", "ead-only")
@@ -217,11 +194,11 @@ def test_a_read_only_directory_is_refused(tmp_path: Path) -> None:
 
 FULL = """
 mount -t tmpfs -o size=$2 none "$1" || exit 99
-"$3" -m fuzz.cli launch "$4" --dir "$1/campaign" >"$5/stdout" 2>"$5/stderr"
+"$3" -m attnfuzz launch "$4" --dir "$1/campaign" >"$5/stdout" 2>"$5/stderr"
 echo $? >"$5/code"
 cp -a "$1/campaign" "$5/full"
 mount -o remount,size=256m "$1" || exit 98
-"$3" -m fuzz.cli launch "$4" --dir "$1/campaign" --resume --minutes 0.3 >&2
+"$3" -m attnfuzz launch "$4" --dir "$1/campaign" --resume --minutes 0.3 >&2
 echo $? >"$5/resumed-code"
 cp -a "$1/campaign" "$5/resumed"
 """

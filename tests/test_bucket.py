@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from corpus.bucket import (
+from attnfuzz.corpus.bucket import (
     Bucket,
     agree,
     assign,
@@ -18,12 +18,12 @@ from corpus.bucket import (
     merge_kin,
     new_bucket,
 )
-from corpus.signature import Signature, signature
-from generators.features import features
-from generators.kernels.specs import Flex, Handwritten, Sdpa
-from generators.masks import Causal, Natten, Not, SlidingWindow
-from generators.outcome import Diff, Failure, FailureKind, Frame, Layer, Phase, Raised
-from generators.program import (
+from attnfuzz.corpus.signature import Signature, signature
+from attnfuzz.generators.features import features
+from attnfuzz.generators.kernels.specs import Flex, Handwritten, Sdpa
+from attnfuzz.generators.masks import Causal, Natten, Not, SlidingWindow
+from attnfuzz.generators.outcome import Diff, Failure, FailureKind, Frame, Layer, Phase, Raised
+from attnfuzz.generators.program import (
     Call,
     Compile,
     Input,
@@ -211,7 +211,8 @@ def test_a_bucket_has_the_same_name_whenever_it_is_found() -> None:
 
 def test_a_bucket_goes_to_data_and_back() -> None:
     bucket = bucket_of(wrong("dq", "dk"), Program(mask=Causal(), training=Training()))
-    noted = replace(bucket, known_issue="pytorch-1", notes={"repro": {"abc": 3}})
+    notes = {"repro": {"abc": {"runs": 3, "reproduced": 3}}}
+    noted = replace(bucket, known_issue="pytorch-1", notes=notes)
     assert bucket_from_data(bucket_to_data(noted)) == noted
 
 

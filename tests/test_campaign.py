@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from corpus.store import State, Store
-from fuzz.campaign import Campaign, CampaignError, CampaignResult, claim
-from fuzz.config import CampaignConfig
-from fuzz.live import Snapshot
-from fuzz.tasks import Answer, RunTask, ShardTask, Task, WorkerDied
-from generators.outcome import FailureKind
+from attnfuzz.corpus.store import State, Store
+from attnfuzz.fuzz.campaign import Campaign, CampaignError, CampaignResult
+from attnfuzz.fuzz.config import CampaignConfig
+from attnfuzz.fuzz.launch import claim
+from attnfuzz.fuzz.live import Snapshot
+from attnfuzz.fuzz.tasks import Answer, RunTask, ShardTask, Task, WorkerDied
+from attnfuzz.generators.outcome import FailureKind
 from tests.fake_pool import PASSED, FakePool, Slow, hung, raised
 
 SHARDS = 4
@@ -34,7 +35,7 @@ class Clock:
         return self.now
 
 
-CONFIG = CampaignConfig(seed=7, minutes=60, shard_size=PER_SHARD, variants=True)
+CONFIG = CampaignConfig(seed=7, minutes=60, shard_size=PER_SHARD, shipped=False)
 
 
 def campaign(directory: Path, store: Store, pool: FakePool | None = None, **more: Any) -> Campaign:
@@ -336,17 +337,3 @@ def test_snapshots_tell_the_counts_and_the_buckets(tmp_path: Path) -> None:
     assert all(bucket.fails == "5/5" for bucket in last.buckets)
     states = {bucket.state for snapshot in seen for bucket in snapshot.buckets}
     assert {"confirming", "minimizing"} <= states
-
-
-def test_what_a_corpus_already_has_is_counted_and_not_looked_into_again(tmp_path: Path) -> None:
-    first, second = tmp_path / "first", tmp_path / "second"
-    run(first)
-    run(second, config=replace_config(corpus=[first / "corpus"]))
-    with Store(first, create=False) as before, Store(second, create=False) as after:
-        # Workers only count what has a key that tells all: no row, so no bucket here, comes of it.
-        assert {b.id for b in after.buckets()} < {b.id for b in before.buckets()}
-        assert all(bucket.known_issue for bucket in after.buckets())
-        assert not any(bucket.known_issue for bucket in before.buckets())
-        assert {row.state for row in after.failures()} <= {State.DUPLICATE, State.FLAKY}
-        assert after.totals().by_key == before.totals().by_key
-    assert not (second / "corpus").exists()

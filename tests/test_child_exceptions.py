@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from actors.child import exceptions, kinds
+from attnfuzz.actors.child import exceptions, kinds
 
 SOURCE = Path("/x/program.py")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.errors import EXIT_BAD_INPUT, UserError, os_sentence, sentence
+from attnfuzz.fuzz.errors import EXIT_BAD_INPUT, UserError, os_sentence, sentence
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -118,6 +118,12 @@ def test_errors_as_json(scratch: Path, attnfuzz: Run) -> None:
         ("triage", "/nowhere"),
         ("show", "abc", "--dir", "/nowhere"),
         ("frobnicate",),
+        ("targets", "--toolchain", "/bin/ls"),
+        ("minimize", "p.yaml", "--workers", "99999999999"),
+        ("bench", "planted", "--workers", "0"),
+        ("bench", "planted", "--cpu-minutes", "-1"),
+        ("generate", "--profile", "function", "--function", "nowhere"),
+        ("generate", "--function", "a.b:c"),
     ],
 )
 def test_bad_arguments_are_one_sentence(
@@ -127,9 +133,79 @@ def test_bad_arguments_are_one_sentence(
     refused(attnfuzz(*arguments, cwd=scratch))
 
 
+SMOKE = ROOT / "configs" / "smoke.yaml"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--minutes", "-5"), "--minutes: input should be greater than 0, got -5.0"),
+        (("--seed", "-1"), "--seed: input should be greater than or equal to 0, got -1"),
+        (("--workers", "5000"), "--workers: input should be less than or equal to 1024, got 5000"),
+        (("--toolchain", "/bin/ls"), "--toolchain: expected a Python interpreter with torch"),
+        (("--toolchain", "/nowhere"), "--toolchain: expected a Python interpreter, /nowhere is"),
+    ],
+)
+def test_an_option_is_blamed_and_not_the_file(
+    arguments: tuple[str, ...], says: str, scratch: Path, attnfuzz: Run
+) -> None:
+    result = attnfuzz("launch", SMOKE, "--dir", scratch / "out", *arguments)
+    refused(result, says)
+    assert "smoke.yaml" not in result.stderr
+
+
+@pytest.mark.parametrize("command", ["run", "minimize", "targets"])
+def test_what_is_no_interpreter_is_refused_alike(
+    command: str, scratch: Path, attnfuzz: Run
+) -> None:
+    (scratch / "p.yaml").write_text("seed: 1\n")
+    program = () if command == "targets" else (scratch / "p.yaml",)
+    refused(attnfuzz(command, *program, "--toolchain", "/bin/ls"), "--toolchain", "/bin/ls is none")
+
+
+@pytest.mark.parametrize("group", [(), ("bench",)])
+def test_a_command_without_arguments_shows_its_help(group: tuple[str, ...], attnfuzz: Run) -> None:
+    result = attnfuzz(*group)
+    assert result.returncode == 0 and result.stderr == ""
+    assert "Usage: attnfuzz" in result.stdout
+
+
+def test_programs_of_a_function_of_ones_own_can_be_tried(attnfuzz: Run) -> None:
+    refused(attnfuzz("generate", "--profile", "function"), "--function MODULE:NAME")
+    given = attnfuzz("generate", "--profile", "function", "--function", "a.b:c", "--count", "3")
+    assert given.returncode == 0 and given.stdout.count("target: a.b:c") == 3
+
+
+def test_replay_takes_the_ids_that_show_takes(attnfuzz: Run) -> None:
+    cases = ROOT / "corpus" / "cases"
+    first, *others = sorted(path.name.partition("-")[0] for path in cases.iterdir())
+    begins = [one[0] for one in (first, *others)]
+    shared = next(letter for letter in begins if begins.count(letter) > 1)
+    unknown, ambiguous = attnfuzz("replay", "f" * 8), attnfuzz("replay", shared)
+    refused(unknown, "f" * 8, "expected a bucket of", first)
+    refused(ambiguous, f"{shared}: expected the beginning of one id")
+    shown = attnfuzz("show", shared, "--dir", cases)
+    assert ambiguous.stderr == shown.stderr
+    refused(attnfuzz("replay", first, "--dir", "/nowhere"), "/nowhere")
+    refused(attnfuzz("replay", "nothing.yaml"), "nothing.yaml: expected a case")
+
+
+def test_what_is_installed_is_found_from_any_folder(scratch: Path, attnfuzz: Run) -> None:
+    told = json.loads(attnfuzz("triage", "corpus/cases", "--json", cwd=scratch).stdout)
+    assert len(told["buckets"]) == len(list((ROOT / "corpus" / "cases").glob("*/bucket.yaml")))
+    for name in ("configs/smoke.yaml", "smoke", "smoke.yaml"):
+        refused(attnfuzz("launch", name, "--minutes", "0", cwd=scratch), "--minutes")
+    (scratch / "configs").mkdir()
+    (scratch / "configs" / "smoke.yaml").write_text("minutes: mine\n")
+    for name in ("configs/smoke.yaml", "smoke", "smoke.yaml"):
+        refused(attnfuzz("launch", name, cwd=scratch), "configs/smoke.yaml: minutes", "'mine'")
+    for name in ("configs/none.yaml", "none", "configs/../../secret.yaml", "/configs/smoke.yaml"):
+        refused(attnfuzz("launch", name, cwd=scratch), name)
+
+
 def shell(script: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Runs a shell line in which `attnfuzz` is the checkout's."""
-    function = f'attnfuzz() {{ "{sys.executable}" -m fuzz.cli "$@"; }}; {script}'
+    function = f'attnfuzz() {{ "{sys.executable}" -m attnfuzz "$@"; }}; {script}'
     return subprocess.run(
         ["bash", "-c", function],
         cwd=cwd,
@@ -181,7 +257,7 @@ def test_every_generated_document_is_a_program_file(scratch: Path, attnfuzz: Run
 @pytest.mark.parametrize("arguments", [("--help",), ("generate", "--count", "3"), ("render", "-")])
 def test_neither_torch_nor_ray_is_imported(arguments: tuple[str, ...]) -> None:
     check = (
-        "import sys; from fuzz.cli import main; code = main(sys.argv[1:]); "
+        "import sys; from attnfuzz.fuzz.cli import main; code = main(sys.argv[1:]); "
         "loaded = {'torch', 'ray', 'numpy'} & set(sys.modules); "
         "sys.exit(code or (f'loaded {loaded}' if loaded else 0))"
     )

@@ -14,17 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from corpus.bucket import new_bucket
-from corpus.case import Case, Preload, write_bucket, write_case
-from corpus.signature import signature
-from fuzz.errors import EXIT_BAD_INPUT, EXIT_CHANGED, EXIT_OK
-from fuzz.replay import seen_failure
-from generators.codec import dump_program
-from generators.features import features
-from generators.kernels.specs import Sdpa
-from generators.masks import Causal
-from generators.outcome import Diff, Failure, FailureKind, Layer, Phase
-from generators.program import Program
+from attnfuzz.corpus.bucket import new_bucket
+from attnfuzz.corpus.case import Case, Preload, write_bucket, write_case
+from attnfuzz.corpus.signature import signature
+from attnfuzz.fuzz.errors import EXIT_BAD_INPUT, EXIT_CHANGED, EXIT_OK
+from attnfuzz.fuzz.replay import seen_failure
+from attnfuzz.generators.codec import dump_program
+from attnfuzz.generators.features import features
+from attnfuzz.generators.kernels.specs import Sdpa
+from attnfuzz.generators.masks import Causal
+from attnfuzz.generators.outcome import Diff, Failure, FailureKind, Layer, Phase
+from attnfuzz.generators.program import Program
 from tests.kernels_toolchain import TOOLCHAIN, needs_kernels
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -98,6 +98,18 @@ def test_run_tells_what_became_of_a_program(scratch: Path, attnfuzz: Run) -> Non
 
 
 @pytest.mark.slow
+def test_run_says_why_a_target_is_not_to_be_had_as_launch_does(
+    scratch: Path, attnfuzz: Run
+) -> None:
+    path = scratch / "program.yaml"
+    path.write_text(dump_program(PASSING))
+    result = attnfuzz("run", path, "--target", "xpu")
+    assert result.returncode == EXIT_BAD_INPUT
+    assert result.stderr.startswith("attnfuzz: target xpu: torch ")
+    assert "finds no XPU device" in result.stderr
+
+
+@pytest.mark.slow
 def test_replay_tells_as_recorded_fixed_and_changed_apart(scratch: Path, attnfuzz: Run) -> None:
     same = record(scratch, FAILING, NAN)
     fixed = record(scratch, PASSING, NAN)
@@ -113,7 +125,10 @@ def test_replay_tells_as_recorded_fixed_and_changed_apart(scratch: Path, attnfuz
     assert not (scratch / "executed").exists()
     alone = attnfuzz("replay", same)
     assert alone.returncode == EXIT_OK, alone.stderr
-    assert "1 as recorded" in alone.stdout
+    assert "1 case: 1 as recorded" in alone.stdout
+    name = same.parent.name.partition("-")[0]
+    by_id = attnfuzz("replay", name, "--dir", scratch)
+    assert by_id.returncode == EXIT_OK and str(same) in by_id.stdout, by_id.stderr
 
 
 @pytest.mark.slow
@@ -133,10 +148,7 @@ def of_virtual_card(case: Path) -> bool:
     return "target: virtual" in (case / "environment.yaml").read_text()
 
 
-OF_THE_INCIDENTS = {
-    "compile_error", "graph_break", "metadata_mismatch", "recompile_limit", "no_valid_choices",
-    "type_mixing", "hang",
-}  # fmt: skip
+PLANTED = {"graph_break", "metadata_mismatch", "recompile_limit", "no_valid_choices", "hang"}
 
 
 @pytest.mark.slow
@@ -147,12 +159,24 @@ def test_the_shipped_corpus_behaves_as_recorded(attnfuzz: Run) -> None:
     told = json.loads(result.stdout)["cases"]
     cases = [case for case in told if not of_virtual_card(Path(case["path"]))]
     kinds = {case["expected"]["kind"] for case in cases if case["verdict"] == "as_recorded"}
-    assert kinds >= OF_THE_INCIDENTS, sorted(OF_THE_INCIDENTS - kinds)
+    assert kinds >= {"compile_error", "wrong_result", "type_mixing", "runtime_error"}, kinds
     for case in cases:
         there = {path.name for path in Path(case["path"]).iterdir()}
         assert there >= {"program.yaml", "repro.py", "failure.yaml", "environment.yaml"}
         elsewhere = "cpu" in case["environment"]
         assert elsewhere or case["verdict"] == "as_recorded", (case["path"], case["tells"])
+
+
+@pytest.mark.slow
+def test_the_planted_cases_behave_as_recorded(attnfuzz: Run) -> None:
+    planted = ROOT / "corpus" / "planted"
+    refused = attnfuzz("replay", planted)
+    assert refused.returncode == EXIT_BAD_INPUT and "--allow" in refused.stderr
+    result = attnfuzz("replay", planted, "--allow-preload", "--json", timeout=540)
+    assert result.returncode == EXIT_OK, result.stdout + result.stderr
+    told = json.loads(result.stdout)["cases"]
+    assert [case["verdict"] for case in told] == ["as_recorded"] * len(told)
+    assert {case["expected"]["kind"] for case in told} == PLANTED
 
 
 @pytest.mark.slow

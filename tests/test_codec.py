@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from generators.codec import (
+from attnfuzz.generators.codec import (
     ProgramError,
     dump_program,
     dump_yaml,
@@ -25,14 +25,14 @@ from generators.codec import (
     read_text,
     to_data,
 )
-from generators.indices import Table
-from generators.kernels.specs import BlockMaskSpec, Flex
-from generators.masks import And, Causal, Not, TableMask
-from generators.outcome import Cost, Diff, Failure, FailureKind, Layer, Outcome, Phase
-from generators.program import Call, Compile, Input, Layout, Program, Shape, Training
-from generators.safe_yaml import MAX_BYTES, MAX_DEPTH
-from generators.scores import FloatBinary, FloatConst, Score, Softcap
-from generators.strategies import programs
+from attnfuzz.generators.indices import Table
+from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex
+from attnfuzz.generators.masks import And, Causal, Not, TableMask
+from attnfuzz.generators.outcome import Cost, Diff, Failure, FailureKind, Layer, Outcome, Phase
+from attnfuzz.generators.program import Call, Compile, Input, Layout, Program, Shape, Training
+from attnfuzz.generators.safe_yaml import MAX_BYTES, MAX_DEPTH
+from attnfuzz.generators.scores import FloatBinary, FloatConst, Score, Softcap
+from attnfuzz.generators.strategies import programs
 
 RICH = Program(
     seed=7,
@@ -134,7 +134,9 @@ def test_equal_programs_have_one_id() -> None:
 
 
 def test_the_id_does_not_depend_on_the_process() -> None:
-    script = f"from generators.codec import *; print(program_id(load_program({RICH_YAML!r})))"
+    script = (
+        f"from attnfuzz.generators.codec import *; print(program_id(load_program({RICH_YAML!r})))"
+    )
     for hash_seed in ("1", "2"):
         ran = subprocess.run(
             [sys.executable, "-c", script],
@@ -209,7 +211,7 @@ def test_what_is_no_program_is_refused_by_key(text: str, sentence: str) -> None:
         ("1: 2", "line 1, column 1: expected a key of plain text, got 1"),
         ("a: .inf", "line 1, column 4: expected a finite number, got '.inf'"),
         ("a: 1e999", "line 1, column 4: expected a finite number, got '1e999'"),
-        ("a: " + "9" * 5000, "line 1, column 4: expected a finite number, got '999"),
+        ("a: " + "9" * 5000, "line 1, column 4: expected a number of at most 40 digits"),
         ("a: [1", "line 2, column 1: did not find expected"),
         ("a\n---\nb", "line 2, column 1: expected one YAML document, got several"),
         ("[" * 100_000, f"line 1, column 65: expected at most {MAX_DEPTH} levels of nesting"),
@@ -268,7 +270,7 @@ def test_nested_python_data_meets_no_recursion_limit() -> None:
 def test_files_that_cannot_be_read(tmp_path) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(ProgramError, match="missing.yaml: cannot be read: No such file"):
         read_text(tmp_path / "missing.yaml")
-    with pytest.raises(ProgramError, match="cannot be read: Is a directory"):
+    with pytest.raises(ProgramError, match="expected a regular file, got a folder"):
         read_text(tmp_path)
     large = tmp_path / "large.yaml"
     large.write_bytes(os.urandom(10_000_000))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.config import CampaignConfig, ConfigError, load_config
+from attnfuzz.fuzz.config import CampaignConfig, ConfigError, load_config
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 
@@ -60,7 +60,7 @@ REFUSED = [
     ("profiles: {quick: 1}", "profiles.quick: expected one of "),
     ("profiles: {}", "profiles: "),
     ("profiles: {function: 1}", "functions: expected some for the profile function to call"),
-    ("functions: [{target: nowhere}]", "functions[0].target: string should match pattern"),
+    ("functions: [{target: nowhere}]", "functions[0].target: expected module:function"),
     ("functions: [{target: 'a:b', dtypes: []}]", "functions[0].dtypes: "),
     ("functions: [{target: 'a:b', causal: 3}]", "functions[0].causal: "),
     ("targets: {cpu: 0}", "targets: expected at least one weight above 0"),

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from actors.job import Job, Limits
-from actors.sandbox import Sandbox
-from actors.scratch import Scratch
-from actors.worker import Executor, WorkerConfig
-from generators.kernels.specs import Sdpa
-from generators.outcome import FailureKind, Outcome
-from generators.program import Compile, Input, Shape
+from attnfuzz.actors.job import Job, Limits
+from attnfuzz.actors.sandbox import Sandbox
+from attnfuzz.actors.scratch import Scratch
+from attnfuzz.actors.worker import Executor, WorkerConfig
+from attnfuzz.generators.kernels.specs import Sdpa
+from attnfuzz.generators.outcome import FailureKind, Outcome
+from attnfuzz.generators.program import Compile, Input, Shape
 from tests.child_programs import source
 from tests.flex_program import trained_flex
 

@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from actors.devices import DEVICES, Device, make_known, not_pinned
-from actors.fork_server import ForkServer
-from actors.job import Job
-from actors.sandbox import SandboxError
-from actors.scratch import Scratch
-from actors.target import TARGETS
-from actors.worker import WorkerConfig
-from generators.kernels.specs import FlashAttn, Flex, NpuFusionAttention, Sdpa
-from generators.outcome import Diff, Failure, FailureKind, Phase, Raised
-from generators.program import Input, Layout, Mesh, Program, Training
-from generators.render import repro, source
+from attnfuzz.actors.devices import DEVICES, Device, make_known, not_pinned
+from attnfuzz.actors.fork_server import ForkServer
+from attnfuzz.actors.job import Job
+from attnfuzz.actors.sandbox import SandboxError
+from attnfuzz.actors.scratch import Scratch
+from attnfuzz.actors.target import TARGETS
+from attnfuzz.actors.worker import WorkerConfig
+from attnfuzz.generators.kernels.specs import FlashAttn, Flex, NpuFusionAttention, Sdpa
+from attnfuzz.generators.outcome import Diff, Failure, FailureKind, Phase, Raised
+from attnfuzz.generators.program import Input, Layout, Mesh, Program, Training
+from attnfuzz.generators.render import repro, source
 from tests.child_programs import REFERENCE, SDPA, TRAINING, Told, compile_settings, tell
 from tests.child_programs import source as child_source
 
@@ -126,7 +126,7 @@ def test_arguments_keep_strides_and_shared_memory_and_captures() -> None:
     import torch
     from torch.nn.attention.flex_attention import create_block_mask
 
-    from actors.child.to_device import ToDevice
+    from attnfuzz.actors.child.to_device import ToDevice
 
     buffer = torch.arange(24.0).reshape(2, 3, 4)
     q, k = buffer[..., 1:3].transpose(0, 1), buffer[:, 1:]
@@ -181,7 +181,7 @@ def test_the_child_of_a_device_finds_wrong_numbers_and_writes_to_arguments(
 
 @pytest.mark.slow
 def test_an_illegal_access_is_its_own_kind() -> None:
-    from actors.child.kinds import kind_of
+    from attnfuzz.actors.child.kinds import kind_of
 
     for words in (
         "CUDA error: an illegal memory access was encountered",
@@ -199,7 +199,7 @@ def test_an_illegal_access_is_its_own_kind() -> None:
 def test_workers_for_gpus_each_see_one_of_their_own() -> None:
     import ray
 
-    from fuzz.ray_pool import RayPool
+    from attnfuzz.fuzz.ray_pool import RayPool
 
     with Scratch.create() as scratch:
         config = WorkerConfig(scratch=str(scratch.root), targets=("cpu", "cuda"))
@@ -223,7 +223,7 @@ def test_a_device_that_no_program_can_start_is_told_before_any_does() -> None:
 
 @pytest.mark.slow
 def test_more_workers_than_devices_is_one_sentence() -> None:
-    from fuzz.ray_pool import RayPool
+    from attnfuzz.fuzz.ray_pool import RayPool
 
     with Scratch.create() as scratch:
         config = WorkerConfig(scratch=str(scratch.root), targets=("npu",), per_device=2)

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
-from generators.features import features
-from generators.indices import Index, IntBinary, IntConst, IntLookup, Table
-from generators.kernels.specs import BlockMaskSpec, Flex, Handwritten, Sdpa
-from generators.masks import AllTrue, And, Causal, Compare, KeyPadding, Not, TableMask
-from generators.program import (
+from attnfuzz.generators.features import features
+from attnfuzz.generators.indices import Index, IntBinary, IntConst, IntLookup, Table
+from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex, Handwritten, Sdpa
+from attnfuzz.generators.masks import AllTrue, And, Causal, Compare, KeyPadding, Not, TableMask
+from attnfuzz.generators.program import (
     Call,
     Compile,
     Input,
@@ -22,7 +22,7 @@ from generators.program import (
     Surround,
     Training,
 )
-from generators.scores import (
+from attnfuzz.generators.scores import (
     Alibi,
     FloatBinary,
     FloatCall,
@@ -32,7 +32,7 @@ from generators.scores import (
     Softcap,
     Truth,
 )
-from generators.strategies import programs
+from attnfuzz.generators.strategies import programs
 
 COMPILED = {"compile", "compile.aot_eager", "compile.inductor"}
 FLEX = {"kernel.flex"}

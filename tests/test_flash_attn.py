@@ -11,18 +11,27 @@ from pathlib import Path
 import pytest
 import torch
 
-from actors.scratch import Scratch
-from actors.worker import Executor, WorkerConfig
-from fuzz.environment import check_packages
-from fuzz.errors import UserError
-from generators.codec import dump_program, load_program
-from generators.kernels.flash_attn import ON_CPU
-from generators.kernels.specs import FlashAttn, KVCache
-from generators.outcome import FailureKind, Layer
-from generators.program import Call, Compile, Input, Layout, Program, Shape, Surround, Training
-from generators.render import source
-from generators.shards import generate
-from generators.validity import problems
+from attnfuzz.actors.scratch import Scratch
+from attnfuzz.actors.worker import Executor, WorkerConfig
+from attnfuzz.fuzz.environment import check_packages
+from attnfuzz.fuzz.errors import UserError
+from attnfuzz.generators.codec import dump_program, load_program
+from attnfuzz.generators.kernels.flash_attn import ON_CPU
+from attnfuzz.generators.kernels.specs import FlashAttn, KVCache
+from attnfuzz.generators.outcome import FailureKind, Layer
+from attnfuzz.generators.program import (
+    Call,
+    Compile,
+    Input,
+    Layout,
+    Program,
+    Shape,
+    Surround,
+    Training,
+)
+from attnfuzz.generators.render import source
+from attnfuzz.generators.shards import generate
+from attnfuzz.generators.validity import problems
 from tests.kernels_toolchain import TOOLCHAIN, needs_kernels
 
 HERE = Path(__file__).parent

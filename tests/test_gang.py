@@ -10,16 +10,16 @@ import psutil
 import pytest
 from sources import source
 
-from actors.gang import told
-from actors.job import Deadlines, Job
-from actors.sandbox import Sandbox
-from actors.scratch import Scratch
-from fuzz.evaluate import run_repro
-from fuzz.tasks import ReproTask
-from generators.kernels.specs import Handwritten
-from generators.outcome import FailureKind, Outcome, Phase
-from generators.program import Compile, Mesh, Program, Shape, Training
-from generators.render import source as rendered
+from attnfuzz.actors.gang import told
+from attnfuzz.actors.job import Deadlines, Job
+from attnfuzz.actors.sandbox import Sandbox
+from attnfuzz.actors.scratch import Scratch
+from attnfuzz.fuzz.evaluate import run_repro
+from attnfuzz.fuzz.tasks import ReproTask
+from attnfuzz.generators.kernels.specs import Handwritten
+from attnfuzz.generators.outcome import FailureKind, Outcome, Phase
+from attnfuzz.generators.program import Compile, Mesh, Program, Shape, Training
+from attnfuzz.generators.render import source as rendered
 
 MEET = """
 import os

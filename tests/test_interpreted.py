@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from actors.job import Deadlines
-from actors.scratch import Scratch
-from actors.target import TARGETS
-from actors.worker import Executor, WorkerConfig
-from generators.kernels.specs import BlockMaskSpec, Flex, Handwritten
-from generators.masks import Causal
-from generators.outcome import FailureKind, Layer, Outcome
-from generators.program import Compile, Input, Program, Shape, Training
-from generators.scores import Score, Softcap
+from attnfuzz.actors.job import Deadlines
+from attnfuzz.actors.scratch import Scratch
+from attnfuzz.actors.target import TARGETS
+from attnfuzz.actors.worker import Executor, WorkerConfig
+from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex, Handwritten
+from attnfuzz.generators.masks import Causal
+from attnfuzz.generators.outcome import FailureKind, Layer, Outcome
+from attnfuzz.generators.program import Compile, Input, Program, Shape, Training
+from attnfuzz.generators.scores import Score, Softcap
 from tests.kernels_toolchain import TOOLCHAIN, needs_kernels
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fuzz.keep import portable
+from attnfuzz.fuzz.keep import portable
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from corpus.known_issues import KnownIssue, KnownIssueError, load_known_issues, match
-from generators.features import features
-from generators.kernels.specs import Flex
-from generators.masks import Causal
-from generators.outcome import Failure, FailureKind, Frame, Layer, Phase, Raised
-from generators.program import Compile, Program, Shape
-from generators.scores import Truth
+from attnfuzz.corpus.known_issues import KnownIssue, KnownIssueError, load_known_issues, match
+from attnfuzz.generators.features import features
+from attnfuzz.generators.kernels.specs import Flex
+from attnfuzz.generators.masks import Causal
+from attnfuzz.generators.outcome import Failure, FailureKind, Frame, Layer, Phase, Raised
+from attnfuzz.generators.program import Compile, Program, Shape
+from attnfuzz.generators.scores import Truth
 
 FRAME = Frame(file="torch/_inductor/kernel/flex/flex_cpu.py", function="lower_cpu", line=9)
 FAILURE = Failure(

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from fuzz.live import BucketView, Snapshot, clock, line, view, watching
+from attnfuzz.fuzz.live import BucketView, Snapshot, clock, line, view, watching
 
 BUCKET = BucketView(
     id="1a2b3c4d",
@@ -49,7 +49,7 @@ def test_clock(seconds: float, text: str) -> None:
 def test_a_line_tells_everything_once() -> None:
     assert line(SNAPSHOT) == (
         "0:01:05 (0:58:55 left) | 1,234 programs (2.5/s): 1,200 passed, 30 rejected, 4 failed | "
-        "1 buckets, 1 pending | 2/2 workers, CPU 97% | finding"
+        "1 bucket, 1 pending | 2/2 workers, CPU 97% | finding"
     )
 
 
@@ -62,6 +62,13 @@ def rendered(snapshot: Snapshot) -> str:
     console = Console(file=io.StringIO(), width=120, color_system=None)
     console.print(view(snapshot))
     return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_what_is_known_is_counted_apart() -> None:
+    known = replace(BUCKET, id="5c5c5c5c", state="known", known_issue="shipped: 5c5c5c5c")
+    assert "1 bucket, 1 known, 1 pending" in line(
+        replace(SNAPSHOT, buckets=(*SNAPSHOT.buckets, known))
+    )
 
 
 def test_the_view_shows_counts_and_buckets() -> None:

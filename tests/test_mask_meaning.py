@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from test_render_meaning import FLEX, HEAD, KV, LKV, LQ, SHAPE, B, H, Q, load
 
-from generators import masks
-from generators.indices import IntBinary, IntConst, IntLookup, Table
-from generators.kernels.specs import Sdpa
-from generators.masks import Mask
-from generators.program import Program
-from generators.render import source
+from attnfuzz.generators import masks
+from attnfuzz.generators.indices import IntBinary, IntConst, IntLookup, Table
+from attnfuzz.generators.kernels.specs import Sdpa
+from attnfuzz.generators.masks import Mask
+from attnfuzz.generators.program import Program
+from attnfuzz.generators.render import source
 
 pytestmark = pytest.mark.slow
 

@@ -8,18 +8,27 @@ from dataclasses import replace
 
 import pytest
 
-from corpus.rows import FailureRow, State
-from corpus.signature import signature
-from fuzz.investigate import fails_again, fails_wherever
-from fuzz.minimize import Minimize, Minimizer, at_layer, fails_alike
-from fuzz.replay import matches, seen
-from fuzz.tasks import RunTask
-from generators.codec import program_id
-from generators.kernels.specs import BlockMaskSpec, Flex, Handwritten, Sdpa
-from generators.masks import Causal
-from generators.outcome import Diff, Failure, FailureKind, Frame, Layer, Outcome, Phase, Raised
-from generators.program import Call, Compile, Input, Program, Shape, Training
-from generators.simplify import candidates, complexity
+from attnfuzz.corpus.rows import FailureRow, State
+from attnfuzz.corpus.signature import signature
+from attnfuzz.fuzz.investigate import fails_again, fails_wherever
+from attnfuzz.fuzz.minimize import Minimize, Minimizer, at_layer, fails_alike
+from attnfuzz.fuzz.replay import matches, seen
+from attnfuzz.fuzz.tasks import RunTask
+from attnfuzz.generators.codec import program_id
+from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex, Handwritten, Sdpa
+from attnfuzz.generators.masks import Causal
+from attnfuzz.generators.outcome import (
+    Diff,
+    Failure,
+    FailureKind,
+    Frame,
+    Layer,
+    Outcome,
+    Phase,
+    Raised,
+)
+from attnfuzz.generators.program import Call, Compile, Input, Program, Shape, Training
+from attnfuzz.generators.simplify import candidates, complexity
 
 Predicate = Callable[[Program], bool]
 

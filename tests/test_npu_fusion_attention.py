@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from fuzz.environment import check_packages
-from fuzz.errors import UserError
-from generators import masks
-from generators.codec import dump_program, load_program
-from generators.kernels.specs import NpuFusionAttention
-from generators.program import Call, Mesh, Program, Shape, Surround, Training
-from generators.render import source
-from generators.shards import generate
-from generators.validity import problems
+from attnfuzz.fuzz.environment import check_packages
+from attnfuzz.fuzz.errors import UserError
+from attnfuzz.generators import masks
+from attnfuzz.generators.codec import dump_program, load_program
+from attnfuzz.generators.kernels.specs import NpuFusionAttention
+from attnfuzz.generators.program import Call, Mesh, Program, Shape, Surround, Training
+from attnfuzz.generators.render import source
+from attnfuzz.generators.shards import generate
+from attnfuzz.generators.validity import problems
 
 STAND_IN = Path(__file__).parent.parent / "configs" / "torch_npu_stand_in.py"
 SHAPE = Shape(batch=2, q_heads=4, kv_heads=2, q_len=5, kv_len=7, head_dim=8)

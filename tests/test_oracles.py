@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from actors.child import determinism, layers, metadata, tensors, values
-from actors.child.noise import Noise
-from actors.child.outcomes import LONGEST, cut, diff, failure
-from actors.child.purity import Purity
+from attnfuzz.actors.child import determinism, layers, metadata, tensors, values
+from attnfuzz.actors.child.noise import Noise
+from attnfuzz.actors.child.outcomes import LONGEST, cut, diff, failure
+from attnfuzz.actors.child.purity import Purity
 
 pytestmark = pytest.mark.slow
 

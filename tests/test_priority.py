@@ -8,13 +8,13 @@ from pathlib import Path
 
 from test_campaign import run
 
-from actors.shard import Tally
-from fuzz.tasks import Answer, ReproTask, ShardTask, Task
-from generators.codec import program_id
-from generators.kernels.specs import Handwritten, Sdpa
-from generators.masks import Causal
-from generators.outcome import Cost, Outcome
-from generators.program import Compile, Program, Shape
+from attnfuzz.actors.shard import Tally
+from attnfuzz.fuzz.tasks import Answer, ReproTask, ShardTask, Task
+from attnfuzz.generators.codec import program_id
+from attnfuzz.generators.kernels.specs import Handwritten, Sdpa
+from attnfuzz.generators.masks import Causal
+from attnfuzz.generators.outcome import Cost, Outcome
+from attnfuzz.generators.program import Compile, Program, Shape
 from tests.fake_pool import PASSED, FakePool, judged, raised, wrong
 
 

@@ -12,20 +12,21 @@ from pathlib import Path
 import psutil
 import pytest
 
-from actors.sandbox import SandboxError
-from actors.scratch import Scratch
-from actors.shard import Shard, ShardReport
-from actors.worker import WorkerConfig
-from corpus.case import find_cases, read_case
-from corpus.store import State, Store
-from fuzz.campaign import Campaign, worker_config
-from fuzz.config import CampaignConfig, config_from_data
-from fuzz.pool import run_all
-from fuzz.ray_pool import RayPool
-from fuzz.tasks import Finished, RunTask, ShardTask, WorkerDied
-from generators.kernels.specs import Handwritten
-from generators.outcome import Outcome
-from generators.program import Program
+from attnfuzz.actors.sandbox import SandboxError
+from attnfuzz.actors.scratch import Scratch
+from attnfuzz.actors.shard import Shard, ShardReport
+from attnfuzz.actors.worker import WorkerConfig
+from attnfuzz.corpus.case import find_cases, read_case
+from attnfuzz.corpus.store import State, Store
+from attnfuzz.fuzz.campaign import Campaign
+from attnfuzz.fuzz.config import CampaignConfig, config_from_data
+from attnfuzz.fuzz.launch import worker_config
+from attnfuzz.fuzz.pool import run_all
+from attnfuzz.fuzz.ray_pool import RayPool
+from attnfuzz.fuzz.tasks import Finished, RunTask, ShardTask, WorkerDied
+from attnfuzz.generators.kernels.specs import Handwritten
+from attnfuzz.generators.outcome import Outcome
+from attnfuzz.generators.program import Program
 
 pytestmark = pytest.mark.slow
 

@@ -27,7 +27,7 @@ def test_the_strategies_serve_a_test_of_ones_own() -> None:
         return attention
 
     names: dict[str, Any] = {"my_compiler": my_compiler}
-    exec(compile(example, str(README), "exec"), names)
+    exec(compile(example, "<the example>", "exec"), names)  # else its source is looked up there
     few = settings(
         max_examples=10,
         derandomize=True,

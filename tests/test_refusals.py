@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from generators.kernels.refusals import REFUSALS, for_program
-from generators.kernels.specs import BlockMaskSpec, Flex, Function, Handwritten, Sdpa
-from generators.masks import Causal, KeyPadding
-from generators.program import (
+from attnfuzz.generators.kernels.refusals import REFUSALS, for_program
+from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex, Function, Handwritten, Sdpa
+from attnfuzz.generators.masks import Causal, KeyPadding
+from attnfuzz.generators.program import (
     Call,
     Compile,
     Input,
@@ -60,6 +60,10 @@ AROUND = (
 UNSAFE = (
     "torch._dynamo.exc.Unsupported: HOP: Unsafe side effect\n  Higher Order Operator: "
     "torch.utils.checkpoint.checkpoint\n  Explanation: Mutating a variable"
+)
+KEPT_ID = (
+    "torch._dynamo.exc.Unsupported: Reconstruction of FakeIdVariable\n  Explanation: A fake id "
+    "produced by id() on a compile-time container cannot be reconstructed across a graph break."
 )
 NO_RULE = (
     "NotImplementedError: Operator aten._scaled_dot_product_flash_attention_for_cpu.default does "
@@ -192,6 +196,15 @@ ASKED_AND_NOT = [
         UNSAFE,
         Program(kernel=Flex(), compile=Compile(), surround=Surround(checkpoint="full")),
         Program(kernel=Flex(), compile=Compile()),
+    ),
+    (
+        KEPT_ID,
+        Program(
+            kernel=Flex(block_mask=BlockMaskSpec(made="cached")), mask=Causal(), compile=Compile()
+        ),
+        Program(
+            kernel=Flex(block_mask=BlockMaskSpec(made="inside")), mask=Causal(), compile=Compile()
+        ),
     ),
     (NO_RULE, Program(mesh=Mesh()), Program()),
     (RESHAPES, Program(kernel=Handwritten(), mesh=Mesh(q="heads")), Program(kernel=Handwritten())),

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from generators import masks, scores
-from generators.indices import Index, IntBinary, IntConst, Table
-from generators.kernels.specs import BlockMaskSpec, Flex, Function, Handwritten, Sdpa
-from generators.program import (
+from attnfuzz.generators import masks, scores
+from attnfuzz.generators.indices import Index, IntBinary, IntConst, Table
+from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex, Function, Handwritten, Sdpa
+from attnfuzz.generators.program import (
     Call,
     Compile,
     Input,
@@ -25,9 +25,9 @@ from generators.program import (
     Surround,
     Training,
 )
-from generators.render import source
-from generators.shards import generate
-from generators.validity import problems
+from attnfuzz.generators.render import source
+from attnfuzz.generators.shards import generate
+from attnfuzz.generators.validity import problems
 
 GOLDEN = Path(__file__).parent / "golden" / "render"
 SMALL = Shape(batch=2, q_heads=4, kv_heads=2, q_len=8, kv_len=12, head_dim=8)

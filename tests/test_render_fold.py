@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from generators.render.fold import WIDTH, fold
+from attnfuzz.generators.render.fold import WIDTH, fold
 
 LONG = [
     "    out = flex_attention(" + ", ".join(f"argument_{i}=value_{i}" for i in range(12)) + ")",

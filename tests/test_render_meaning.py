@@ -11,13 +11,22 @@ from typing import Any
 import pytest
 import torch
 
-from generators import masks, scores
-from generators.indices import Index, Table
-from generators.kernels.specs import BlockMaskSpec, Flex, Handwritten, Sdpa
-from generators.program import Call, Input, Layout, Mesh, Program, Shape, Surround, Training
-from generators.render import source
-from generators.scores import Score, ScoreMod
-from generators.validity import problems
+from attnfuzz.generators import masks, scores
+from attnfuzz.generators.indices import Index, Table
+from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex, Handwritten, Sdpa
+from attnfuzz.generators.program import (
+    Call,
+    Input,
+    Layout,
+    Mesh,
+    Program,
+    Shape,
+    Surround,
+    Training,
+)
+from attnfuzz.generators.render import source
+from attnfuzz.generators.scores import Score, ScoreMod
+from attnfuzz.generators.validity import problems
 
 pytestmark = pytest.mark.slow
 

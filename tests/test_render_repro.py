@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from generators import masks
-from generators.kernels.specs import BlockMaskSpec, Flex, Handwritten
-from generators.outcome import Diff, Failure, FailureKind, Layer, Phase, Raised
-from generators.program import Call, Compile, Input, Program, Training
-from generators.render import repro
-from generators.render.repro import title
-from generators.shards import generate
+from attnfuzz.generators import masks, scores
+from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex, Handwritten
+from attnfuzz.generators.outcome import Diff, Failure, FailureKind, Layer, Phase, Raised
+from attnfuzz.generators.program import Call, Compile, Input, Program, Training
+from attnfuzz.generators.render import repro
+from attnfuzz.generators.render.repro import title
+from attnfuzz.generators.shards import generate
 
 FLEX = Program(
     kernel=Flex(block_mask=BlockMaskSpec()), mask=masks.Documents(),
@@ -186,3 +186,50 @@ def test_a_title_names_no_folder() -> None:
     raised = Raised(type="RuntimeError", message="operator(), /tmp/run1/r2/cabc.main.cpp:10, bad")
     failure = Failure(kind=FailureKind.RUNTIME_ERROR, phase=Phase.FORWARD, raised=raised)
     assert title(failure) == "runtime_error: RuntimeError: bad"
+
+
+def test_a_title_is_cut_between_words_and_names_the_error_within() -> None:
+    message = (
+        "out of resource: shared memory, Required: 102400, Hardware limit: 101376. " + "x" * 99
+    )
+    tiles = Raised(type="triton.runtime.errors.OutOfResources", message=message)
+    found = Failure(kind=FailureKind.OUT_OF_MEMORY, phase=Phase.COMPILE, raised=tiles)
+    assert "Required: 102400" in title(found).replace("\n", " ")
+    assert all(len(line) <= 92 for line in title(found).splitlines())
+    wrapped = (
+        "RuntimeError when making fake tensor call\n  Explanation: Dynamo failed to run FX node: "
+        "call_function aten.index(*(FakeTensor(..., size=(2, 1)),)): got RuntimeError('*bdim < "
+        'tensor.dim() INTERNAL ASSERT FAILED at "/a/b.cpp":27, please report a bug. \')\n  Hint: no'
+    )
+    fake = replace(tiles, type="torch._dynamo.exc.TorchRuntimeError", message=wrapped)
+    assert "INTERNAL ASSERT FAILED" in title(replace(found, raised=fake))
+
+
+def test_a_failure_in_the_inputs_draws_nothing_else() -> None:
+    text = repro(*CASES["exception-in-inputs"])
+    assert "q = " in text  # the documents are drawn after it
+    causal = replace(FLEX, mask=masks.Causal())
+    text = repro(causal, raised(Phase.BUILD))
+    assert "create_block_mask(" in text and "randn" not in text and "manual_seed" not in text
+
+
+def test_gradients_are_asked_for_as_plainly_as_they_can_be() -> None:
+    trained = replace(PLAIN, training=Training())
+    once = repro(trained, raised(Phase.BACKWARD))
+    assert "Generator" not in once and "materialize_grads" not in once
+    wrong = failure(FailureKind.WRONG_RESULT, difference(output="dq", error=0.5, budget=1e-3))
+    assert "Generator" in repro(trained, wrong)
+    score = scores.FloatCall(function="tanh", inner=scores.Score())
+    modified = replace(trained, kernel=Flex(), score_mod=score)
+    assert "materialize_grads" not in repro(modified, raised(Phase.BACKWARD))
+    ignored = replace(modified, score_mod=scores.FloatConst(value=1.0))
+    assert "materialize_grads" in repro(ignored, raised(Phase.BACKWARD))
+    state = failure(FailureKind.MUTATION, difference("rng_state", "global state"))
+    assert "Generator" in repro(trained, state)  # what it draws itself is no change
+
+
+def test_a_script_says_where_it_is_to_run_and_what_ran_first() -> None:
+    text = repro(PLAIN, raised(), where="For a card.", preload={"broken.py": '"""No."""\nx = 1\n'})
+    told = ast.get_docstring(ast.parse(text))
+    assert told is not None and told.endswith("\n\nFor a card.")
+    assert '\ndef broken():\n    """No."""\n    x = 1\n\n\nbroken()\n\nimport torch\n' in text

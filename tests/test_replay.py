@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
-from fuzz.replay import (
+from attnfuzz.fuzz.replay import (
     RUNS_AT_LEAST,
     RUNS_AT_MOST,
     Recorded,
@@ -15,8 +15,8 @@ from fuzz.replay import (
     replay,
     runs_needed,
 )
-from generators.outcome import Diff, Failure, FailureKind, Layer, Outcome, Phase, Raised
-from generators.program import Program
+from attnfuzz.generators.outcome import Diff, Failure, FailureKind, Layer, Outcome, Phase, Raised
+from attnfuzz.generators.program import Program
 
 PASSED = Outcome(status="passed")
 REJECTED = Outcome(status="rejected", rejection="a listed refusal")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from attnfuzz.corpus.rows import State as FailureState
 from benchmarks.campaign_state import State, damage, grown
 from benchmarks.kill_resume import Moment, play
-from corpus.rows import State as FailureState
 
 
 @pytest.mark.slow

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from sources import source
 
-from actors import procs
-from actors.fork_server import MARKER
-from actors.job import Deadlines, Job, Limits
-from actors.sandbox import Sandbox, SandboxError
-from actors.scratch import Scratch
-from generators.outcome import FailureKind, Outcome, Phase
-from generators.program import Compile
+from attnfuzz.actors import procs
+from attnfuzz.actors.fork_server import MARKER
+from attnfuzz.actors.job import Deadlines, Job, Limits
+from attnfuzz.actors.sandbox import Sandbox, SandboxError
+from attnfuzz.actors.scratch import Scratch
+from attnfuzz.generators.outcome import FailureKind, Outcome, Phase
+from attnfuzz.generators.program import Compile
 
 ROOT = Path(__file__).resolve().parent.parent
 JOB = Job()
@@ -334,7 +334,10 @@ def test_the_environment_is_told(sandbox: Sandbox) -> None:
 
 
 def test_the_process_that_owns_the_sandbox_never_imports_torch(sandbox: Sandbox) -> None:
-    check = "import sys, actors.sandbox, actors.targets; sys.exit('torch' in sys.modules)"
+    check = (
+        "import sys, attnfuzz.actors.sandbox, attnfuzz.actors.targets; "
+        "sys.exit('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", check], cwd=ROOT, check=False).returncode == 0
 
 
@@ -348,9 +351,9 @@ def test_harness_cpu_is_counted(sandbox: Sandbox) -> None:
 OWNER = """
 import sys, time
 sys.path[:0] = [{root!r}, {tests!r}]
-from actors.job import Job
-from actors.sandbox import Sandbox
-from actors.scratch import Scratch
+from attnfuzz.actors.job import Job
+from attnfuzz.actors.sandbox import Sandbox
+from attnfuzz.actors.scratch import Scratch
 from sources import source
 scratch = Scratch.create()
 print(scratch.root, scratch.run_id, flush=True)

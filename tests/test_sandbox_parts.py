@@ -14,14 +14,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from actors import confine, procs, stacks, verdict
-from actors.files import drop_headers_since, remove_tree
-from actors.job import Deadlines, Job
-from actors.messages import LONGEST, Messages
-from actors.scratch import Scratch, ScratchError
-from actors.warm import DONE, VIRTUAL, drop_unfinished
-from generators.outcome import DEEPER, Cost, FailureKind, Frame, Phase
-from generators.program import Compile, Program
+from attnfuzz.actors import confine, procs, stacks, verdict
+from attnfuzz.actors.files import drop_headers_since, remove_tree
+from attnfuzz.actors.job import Deadlines, Job
+from attnfuzz.actors.messages import LONGEST, Messages
+from attnfuzz.actors.scratch import Scratch, ScratchError
+from attnfuzz.actors.warm import DONE, VIRTUAL, drop_unfinished
+from attnfuzz.generators.outcome import DEEPER, Cost, FailureKind, Frame, Phase
+from attnfuzz.generators.program import Compile, Program
 
 ROOT = Path(__file__).resolve().parent.parent
 TREE = r"""
@@ -284,7 +284,7 @@ def test_scratch_marks_processes_and_cleans_up(tmp_path: Path) -> None:
 OWNER = """
 import subprocess, sys
 sys.path.insert(0, {root!r})
-from actors.scratch import Scratch
+from attnfuzz.actors.scratch import Scratch
 outer = Scratch.create({base!r})
 scratch = Scratch.create({base!r})
 sleeper = subprocess.Popen(["sleep", "1000"], start_new_session=True, stdout=subprocess.DEVNULL)

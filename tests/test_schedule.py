@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from actors.job import Deadlines
-from actors.verdict import ASLEEP
-from fuzz.confirm import Confirm, attempts_for, candidate_s, hasty, is_flaky
-from fuzz.schedule import FairShare, Timetable
-from fuzz.tasks import Answer, RunTask, TaskFailed, WorkerDied
-from generators.outcome import DEADLINE, Cost, Failure, FailureKind, Outcome, Phase, Raised
-from generators.program import Program
+from attnfuzz.actors.job import Deadlines
+from attnfuzz.actors.verdict import ASLEEP
+from attnfuzz.fuzz.confirm import Confirm, attempts_for, candidate_s, hasty, is_flaky
+from attnfuzz.fuzz.schedule import FairShare, Timetable
+from attnfuzz.fuzz.tasks import Answer, RunTask, TaskFailed, WorkerDied
+from attnfuzz.generators.outcome import DEADLINE, Cost, Failure, FailureKind, Outcome, Phase, Raised
+from attnfuzz.generators.program import Program
 
 
 def test_investigating_comes_first_until_it_has_its_share() -> None:

@@ -8,13 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from actors.job import Deadlines
-from actors.scratch import Scratch
-from actors.worker import Executor, WorkerConfig
-from benchmarks.seeds import HERE, INCIDENTS, Incident
-from corpus.signature import signature
-from fuzz.config import load_config
-from generators.kernels.specs import (
+from attnfuzz.actors.job import Deadlines
+from attnfuzz.actors.scratch import Scratch
+from attnfuzz.actors.worker import Executor, WorkerConfig
+from attnfuzz.corpus.signature import signature
+from attnfuzz.fuzz.config import load_config
+from attnfuzz.generators.kernels.specs import (
     BlockMaskSpec,
     Flex,
     Function,
@@ -22,9 +21,10 @@ from generators.kernels.specs import (
     NpuFusionAttention,
     Sdpa,
 )
-from generators.masks import Causal, Documents
-from generators.outcome import Layer
-from generators.program import Call, Compile, Input, Mesh, Program, Shape, Training
+from attnfuzz.generators.masks import Causal, Documents
+from attnfuzz.generators.outcome import Layer
+from attnfuzz.generators.program import Call, Compile, Input, Mesh, Program, Shape, Training
+from benchmarks.seeds import HERE, INCIDENTS, Incident
 from tests.kernels_toolchain import TOOLCHAIN
 
 EAGER = Compile(backend="eager")
@@ -57,8 +57,7 @@ WIDE = Program(
 SMALL_CARD = "virtual-sm86"
 SHOWS = {
     "1-flex-compile": (CACHED, Layer.DYNAMO),
-    "1-flex-compile-2.7": (CACHED, Layer.DYNAMO),
-    "1-flex-graph-break-2.7": (replace(CACHED, compile=BROKEN), Layer.DYNAMO),
+    "1-flex-graph-break": (replace(CACHED, compile=BROKEN), Layer.DYNAMO),
     "2-opaque-builtin": (Program(compile=BROKEN), Layer.DYNAMO),
     "2-fake-strides": (
         Program(compile=Compile(), shape=Shape(q_heads=2, kv_heads=2)), Layer.INDUCTOR,

@@ -11,13 +11,20 @@ from pathlib import Path
 import pytest
 from hypothesis import strategies as st
 
-import generators
-from generators.kernels.specs import Function
-from generators.program import Program
-from generators.provider import collect
-from generators.shards import SHARD_SIZE, generate, shard_programs
-from generators.swarm import FEATURES, PROFILES, Swarm, UserFunction, profile_for, swarm_for
-from generators.validity import problems
+from attnfuzz import generators
+from attnfuzz.generators.kernels.specs import Function
+from attnfuzz.generators.program import Program
+from attnfuzz.generators.provider import collect
+from attnfuzz.generators.shards import SHARD_SIZE, generate, shard_programs
+from attnfuzz.generators.swarm import (
+    FEATURES,
+    PROFILES,
+    Swarm,
+    UserFunction,
+    profile_for,
+    swarm_for,
+)
+from attnfuzz.generators.validity import problems
 
 PACKAGE = Path(generators.__file__).parent
 PROFILE_WEIGHTS = {"eager": 2.0, "inductor-flex": 1.0, "mixed": 1.0}
@@ -25,15 +32,15 @@ PROFILE_WEIGHTS = {"eager": 2.0, "inductor-flex": 1.0, "mixed": 1.0}
 DIGEST = """
 import hashlib, json, sys
 {before}
-from generators.codec import to_data
-from generators.shards import generate, shard_programs
+from attnfuzz.generators.codec import to_data
+from attnfuzz.generators.shards import generate, shard_programs
 programs = generate(7, 120) + shard_programs(3, 5, 30, {{"eager": 1.0, "mixed": 2.0}})
 text = "\\n".join(json.dumps(to_data(program)) for program in programs)
 print(hashlib.sha256(text.encode()).hexdigest(), "torch" in sys.modules)
 """
 
 OTHER_MODULES = """
-import generators.features, generators.simplify, generators.validity, generators.outcome
+from attnfuzz.generators import features, outcome, simplify, validity
 import importlib.util, pathlib
 path = pathlib.Path("local_module.py")
 path.write_text("A = [17, 999, 123456, 31, 63]\\nB = 0.125\\n")

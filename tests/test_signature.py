@@ -13,19 +13,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpus.frames import telling_frames
-from corpus.mask import LONGEST, mask_volatile
-from corpus.signature import TITLE_LENGTH, Signature, signature
-from generators.codec import (
+from attnfuzz.corpus.frames import telling_frames
+from attnfuzz.corpus.mask import LONGEST, mask_volatile
+from attnfuzz.corpus.signature import Signature, signature
+from attnfuzz.corpus.title import TITLE_LENGTH, title
+from attnfuzz.generators.codec import (
     dump_yaml,
     load_program,
     load_yaml_safely,
     outcome_from_data,
     read_text,
 )
-from generators.kernels.specs import Flex
-from generators.outcome import Diff, Failure, FailureKind, Frame, Layer, Phase, Raised
-from generators.program import Compile, Input, Program, Shape
+from attnfuzz.generators.kernels.specs import Flex
+from attnfuzz.generators.outcome import Diff, Failure, FailureKind, Frame, Layer, Phase, Raised
+from attnfuzz.generators.program import Compile, Input, Program, Shape
 
 GOLDEN = Path(__file__).parent / "golden" / "signatures"
 CASES = sorted(folder.name for folder in GOLDEN.iterdir())
@@ -362,3 +363,27 @@ def test_how_an_operator_that_mixes_was_reached_does_not_matter() -> None:
     slow, fast = mixing("aten.add.Tensor", "dispatch", "slow_path"), mixing("aten.add.Tensor")
     assert slow.strong == fast.strong and fast.needs_trigger
     assert mixing("aten.mul.Tensor").strong != fast.strong
+
+
+def test_a_title_keeps_what_says_most() -> None:
+    assert title("RuntimeError: short", " in here") == "RuntimeError: short in here"
+    sentence = "RuntimeError: it cannot be computed with these two arguments."
+    assert title(f"{sentence} {'word ' * 40}", " in here") == f"{sentence[:-1]} in here"
+    long = title("RuntimeError: " + "word " * 40, " in here")
+    assert long.endswith("word …") and len(long) <= TITLE_LENGTH
+    fits = "RuntimeError: " + "word " * 24 + "end"
+    assert title(fits, " in a_function_with_a_long_name") == fits
+
+
+def test_an_error_met_on_fake_tensors_is_the_title() -> None:
+    message = (
+        "RuntimeError when making fake tensor call\n  Explanation: Dynamo failed to run FX node: "
+        "call_function aten.index(*(FakeTensor(..., size=(2, 1)),), **{}): got RuntimeError('*bdim "
+        "< tensor.dim() INTERNAL ASSERT FAILED at /a/b/c.cpp:27, please report a bug. ')\nHint: no"
+    )
+    raised = Raised(type="torch._dynamo.exc.TorchRuntimeError", message=message)
+    failure = Failure(
+        kind=FailureKind.COMPILE_ERROR, phase=Phase.COMPILE, layer=Layer.DYNAMO, raised=raised
+    )
+    told = signature(failure, FLEX).title
+    assert told.startswith("RuntimeError: *bdim < tensor.dim() INTERNAL ASSERT FAILED")

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from generators.codec import dump_program, from_data, load_program, program_id, to_data
-from generators.features import features
-from generators.indices import Index, IntConst, IntLookup, Table
-from generators.kernels.specs import BlockMaskSpec, Flex, Handwritten, Sdpa
-from generators.masks import (
+from attnfuzz.generators.codec import dump_program, from_data, load_program, program_id, to_data
+from attnfuzz.generators.features import features
+from attnfuzz.generators.indices import Index, IntConst, IntLookup, Table
+from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex, Handwritten, Sdpa
+from attnfuzz.generators.masks import (
     AllTrue,
     And,
     Causal,
@@ -25,12 +25,29 @@ from generators.masks import (
     Or,
     TableMask,
 )
-from generators.program import Call, Compile, Input, Layout, Program, Shape, Surround, Training
-from generators.scores import FloatBinary, FloatConst, FloatLookup, Score, ScoreMod, Softcap, Where
-from generators.simplify import candidates, complexity
-from generators.strategies import programs
-from generators.tree import walk
-from generators.validity import problems
+from attnfuzz.generators.program import (
+    Call,
+    Compile,
+    Input,
+    Layout,
+    Program,
+    Shape,
+    Surround,
+    Training,
+)
+from attnfuzz.generators.scores import (
+    FloatBinary,
+    FloatConst,
+    FloatLookup,
+    Score,
+    ScoreMod,
+    Softcap,
+    Where,
+)
+from attnfuzz.generators.simplify import candidates, complexity
+from attnfuzz.generators.strategies import programs
+from attnfuzz.generators.tree import walk
+from attnfuzz.generators.validity import problems
 
 MASK = And(
     left=Or(left=Causal(offset=3), right=Documents(count=5, shared_prefix=7)),

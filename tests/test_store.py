@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from corpus.bucket import new_bucket
-from corpus.signature import signature
-from corpus.store import DATABASE, State, Store, StoreError
-from generators.codec import program_id
-from generators.outcome import Diff, Failure, FailureKind, Layer, Outcome, Phase
-from generators.program import Program
+from attnfuzz.corpus.bucket import new_bucket
+from attnfuzz.corpus.signature import signature
+from attnfuzz.corpus.store import DATABASE, State, Store, StoreError
+from attnfuzz.generators.codec import program_id
+from attnfuzz.generators.outcome import Diff, Failure, FailureKind, Layer, Outcome, Phase
+from attnfuzz.generators.program import Program
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -166,7 +166,7 @@ def test_keys_of_older_rules_are_computed_afresh(
     older = replace(now, strong="wrong_result-of-older-rules")
     bucket = new_bucket(older, failure, frozenset({"mask"}))
     with monkeypatch.context() as patched:
-        patched.setattr("corpus.store.signature", lambda *_: older)
+        patched.setattr("attnfuzz.corpus.store.signature", lambda *_: older)
         store.record_shard(Report(0, failures=[(program(1), wrong()), (program(2), wrong())]))
     best = (program(1), wrong())
     store.update_failure(program_id(program(1)), State.DONE, bucket=bucket, best=best)
@@ -219,14 +219,14 @@ def test_a_database_of_another_version_is_refused(store: Store) -> None:
     store.close()
     with sqlite3.connect(store.path) as database:
         database.execute("PRAGMA user_version=99")
-    with pytest.raises(StoreError, match="version 2, got version 99"):
+    with pytest.raises(StoreError, match="version 3, got version 99"):
         Store(store.path)
 
 
 WRITER = """
     import sys
     sys.path.insert(0, "tests")
-    from corpus.store import Store
+    from attnfuzz.corpus.store import Store
     from test_store import Report, program, wrong
     store = Store(sys.argv[1])
     start = store.next_shard_index()
@@ -266,7 +266,7 @@ def test_sigkill_at_any_instant_loses_nothing_that_was_recorded(tmp_path: Path) 
 FILLER = """
     import resource, signal, sys
     sys.path.insert(0, "tests")
-    from corpus.store import Store, StoreError
+    from attnfuzz.corpus.store import Store, StoreError
     from test_store import Report
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))

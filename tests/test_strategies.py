@@ -13,18 +13,18 @@ import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
-from generators import masks as masks_module
-from generators import scores as scores_module
-from generators.expressions import nodes
-from generators.indices import Table
-from generators.kernels.specs import BlockMaskSpec, Flex, Handwritten, Sdpa
-from generators.masks import KeyPadding
-from generators.program import Program, Shape
-from generators.shards import generate
-from generators.strategies import layouts, masks, programs, score_mods, shapes
-from generators.strategies.shapes import affordable, cost
-from generators.swarm import EVERYTHING, MAX_COST, Swarm
-from generators.validity import problems
+from attnfuzz.generators import masks as masks_module
+from attnfuzz.generators import scores as scores_module
+from attnfuzz.generators.expressions import nodes
+from attnfuzz.generators.indices import Table
+from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex, Handwritten, Sdpa
+from attnfuzz.generators.masks import KeyPadding
+from attnfuzz.generators.program import Program, Shape
+from attnfuzz.generators.shards import generate
+from attnfuzz.generators.strategies import layouts, masks, programs, score_mods, shapes
+from attnfuzz.generators.strategies.shapes import affordable, cost
+from attnfuzz.generators.swarm import EVERYTHING, MAX_COST, Swarm
+from attnfuzz.generators.validity import problems
 
 
 @pytest.fixture(scope="module")
@@ -55,14 +55,14 @@ def test_hardly_any_two_are_alike(drawn: list[Program]) -> None:
 
 
 def test_all_round_trip(drawn: list[Program]) -> None:
-    from generators.codec import dump_program, from_data, load_program, to_data
+    from attnfuzz.generators.codec import dump_program, from_data, load_program, to_data
 
     assert [from_data(to_data(program), "data") for program in drawn] == drawn
     assert [load_program(dump_program(program)) for program in drawn[::20]] == drawn[::20]
 
 
 def test_all_render_to_source_that_parses(drawn: list[Program]) -> None:
-    from generators.render import source
+    from attnfuzz.generators.render import source
 
     for program in drawn[::4]:
         ast.parse(source(program))
@@ -70,7 +70,7 @@ def test_all_render_to_source_that_parses(drawn: list[Program]) -> None:
 
 @pytest.mark.slow
 def test_every_program_renders_to_source_that_parses(drawn: list[Program]) -> None:
-    from generators.render import source
+    from attnfuzz.generators.render import source
 
     for program in drawn:
         ast.parse(source(program))
@@ -99,7 +99,7 @@ def values_of(cls: type, name: str, drawn: list[Program]) -> set[Any]:
 
 @pytest.mark.parametrize("cls", [Program, Sdpa, Flex, Handwritten, Table])
 def test_every_choice_of_every_field_appears(cls: type, drawn: list[Program]) -> None:
-    from generators.tree import parts as declared
+    from attnfuzz.generators.tree import parts as declared
 
     for part in declared(cls):
         if part.sort == "choice":

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from generators.indices import Index, IntBinary, IntConst, IntLookup, Table
-from generators.kernels.specs import BlockMaskSpec, Flex, Function, Handwritten, Sdpa
-from generators.masks import (
+from attnfuzz.generators.indices import Index, IntBinary, IntConst, IntLookup, Table
+from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex, Function, Handwritten, Sdpa
+from attnfuzz.generators.masks import (
     AllTrue,
     And,
     BlockMap,
@@ -22,7 +22,7 @@ from generators.masks import (
     SlidingWindow,
     TableMask,
 )  # fmt: skip
-from generators.program import (
+from attnfuzz.generators.program import (
     Call,
     Compile,
     Input,
@@ -33,7 +33,7 @@ from generators.program import (
     Surround,
     Training,
 )  # fmt: skip
-from generators.scores import (
+from attnfuzz.generators.scores import (
     FloatBinary,
     FloatCall,
     FloatConst,
@@ -44,7 +44,7 @@ from generators.scores import (
     Truth,
     Where,
 )  # fmt: skip
-from generators.validity import mask_axes, problems, score_axes
+from attnfuzz.generators.validity import mask_axes, problems, score_axes
 
 Q, KV = Index(axis="q_idx"), Index(axis="kv_idx")
 FLEX = Flex(block_mask=BlockMaskSpec())

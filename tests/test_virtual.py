@@ -13,21 +13,23 @@ from typing import Literal
 
 import pytest
 
-from actors.sandbox import SandboxError
-from actors.scratch import Scratch
-from actors.target import TARGETS, target_for
-from actors.virtual.binaries import Said, of_code_object
-from actors.virtual.build import ShimError, kept, without_cuda
-from actors.virtual.cards import CARDS
-from actors.worker import Executor, WorkerConfig
-from generators.codec import dump_program
-from generators.kernels.specs import BlockMaskSpec, Flex, Handwritten, Sdpa
-from generators.outcome import Failure, FailureKind, Layer, Outcome, Phase, Raised
-from generators.program import Compile, Input, Mesh, Program, Shape, Surround, Training
-from generators.render import repro, source
-from generators.shards import stream
-from generators.swarm import profile_for
-from generators.validity import problems
+from attnfuzz.actors.sandbox import SandboxError
+from attnfuzz.actors.scratch import Scratch
+from attnfuzz.actors.target import TARGETS, target_for
+from attnfuzz.actors.virtual.binaries import Said, of_code_object
+from attnfuzz.actors.virtual.build import ShimError, kept, without_cuda
+from attnfuzz.actors.virtual.cards import CARDS
+from attnfuzz.actors.worker import Executor, WorkerConfig
+from attnfuzz.generators.codec import dump_program
+from attnfuzz.generators.indices import Index, IntLookup, Table
+from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex, Handwritten, Sdpa
+from attnfuzz.generators.masks import Compare
+from attnfuzz.generators.outcome import Failure, FailureKind, Layer, Outcome, Phase, Raised
+from attnfuzz.generators.program import Compile, Input, Mesh, Program, Shape, Surround, Training
+from attnfuzz.generators.render import repro, source
+from attnfuzz.generators.shards import stream
+from attnfuzz.generators.swarm import profile_for
+from attnfuzz.generators.validity import problems
 from tests.flex_program import BF16, trained_flex
 from tests.kernels_toolchain import TOOLCHAIN, needs_kernels
 
@@ -87,7 +89,7 @@ def test_a_script_for_a_card_makes_everything_there() -> None:
     first, rest = text.split("create_block_mask(", 1)
     assert 'torch.set_default_device("cuda")' in first
     assert 'device="cuda"' in rest and "cpu" not in text
-    assert 'torch.Generator("cuda")' in text
+    assert "dout = torch.randn(out.transpose(1, 2).shape, dtype=out.dtype)" in text
 
 
 def test_a_code_object_says_what_it_takes() -> None:
@@ -307,6 +309,19 @@ def test_the_cpu_is_what_it_was_before_a_card(on_card: Callable[..., Outcome]) -
     assert before.status == after.status == "passed"
     assert (before.features, before.kernels) == (after.features, after.kernels)
     assert after.kernels == () and "numbers" not in after.skipped
+
+
+@pytest.mark.slow
+@needs_kernels
+def test_what_comes_of_the_cards_not_being_there_is_no_failure(
+    on_card: Callable[..., Outcome],
+) -> None:
+    """An index that is a constant is made on the CPU and moved, which no card does."""
+    first = Table(axes=("q_idx",), unit=(0,))
+    mask = Compare(op="<", left=Index(axis="q_idx"), right=IntLookup(table=first))
+    outcome = on_card(replace(SMALL, mask=mask))
+    assert outcome.status == "rejected" and outcome.rejection is not None, outcome
+    assert outcome.rejection.startswith("virtual: a constant of the program")
 
 
 @pytest.mark.slow

@@ -10,19 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from actors.sandbox import SandboxError
-from actors.scratch import Scratch
-from actors.target import TARGETS
-from actors.virtual import cann
-from actors.virtual.build import ShimError
-from actors.virtual.cards import NPUS
-from actors.worker import Executor, WorkerConfig
-from generators.kernels.specs import Flex, NpuFusionAttention, Sdpa
-from generators.masks import Causal
-from generators.outcome import FailureKind, Outcome
-from generators.program import Compile, Input, Mesh, Program, Shape, Surround, Training
-from generators.render import repro, source
-from generators.shards import shard_programs
+from attnfuzz.actors.sandbox import SandboxError
+from attnfuzz.actors.scratch import Scratch
+from attnfuzz.actors.target import TARGETS
+from attnfuzz.actors.virtual import cann
+from attnfuzz.actors.virtual.build import ShimError
+from attnfuzz.actors.virtual.cards import NPUS
+from attnfuzz.actors.worker import Executor, WorkerConfig
+from attnfuzz.generators.kernels.specs import Flex, NpuFusionAttention, Sdpa
+from attnfuzz.generators.masks import Causal
+from attnfuzz.generators.outcome import FailureKind, Outcome
+from attnfuzz.generators.program import Compile, Input, Mesh, Program, Shape, Surround, Training
+from attnfuzz.generators.render import repro, source
+from attnfuzz.generators.shards import shard_programs
 from tests.kernels_toolchain import TOOLCHAIN, needs_kernels
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -86,7 +86,7 @@ def test_programs_are_written_for_it() -> None:
     text = source(meshed, "npu")
     assert 'init_device_mesh("npu", (8,))' in text and "FakeStore()" in text
     assert source(replace(Program(kernel=Sdpa()), autocast="float16"), "npu").count("torch_npu")
-    from generators.outcome import Failure, Phase, Raised
+    from attnfuzz.generators.outcome import Failure, Phase, Raised
 
     raised = Raised(type="RuntimeError", message="no")
     failure = Failure(kind=FailureKind.COMPILE_ERROR, phase=Phase.COMPILE, raised=raised)
@@ -166,8 +166,8 @@ WRONG = """
 import sys
 sys.path.insert(0, {root!r})
 from pathlib import Path
-from actors.virtual import cann
-from actors.virtual.cards import NPUS
+from attnfuzz.actors.virtual import cann
+from attnfuzz.actors.virtual.cards import NPUS
 cann.load(Path({cache!r}), NPUS["virtual-ascend910b"])
 import torch, torch_npu
 with torch._subclasses.fake_tensor.FakeTensorMode():

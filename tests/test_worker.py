@@ -10,15 +10,24 @@ from pathlib import Path
 
 import pytest
 
-from actors import verdict, worker
-from actors.job import Deadlines
-from actors.sandbox import SandboxError
-from actors.scratch import Scratch
-from actors.shard import KEPT_PER_KEY, Shard, ShardReport, Tally
-from actors.worker import Executor, WorkerConfig
-from corpus.signature import signature
-from generators.outcome import Cost, Diff, Failure, FailureKind, Frame, Outcome, Phase, Raised
-from generators.program import Compile, Program, Shape
+from attnfuzz.actors import verdict, worker
+from attnfuzz.actors.job import Deadlines
+from attnfuzz.actors.sandbox import SandboxError
+from attnfuzz.actors.scratch import Scratch
+from attnfuzz.actors.shard import KEPT_PER_KEY, Shard, ShardReport, Tally
+from attnfuzz.actors.worker import Executor, WorkerConfig
+from attnfuzz.corpus.signature import signature
+from attnfuzz.generators.outcome import (
+    Cost,
+    Diff,
+    Failure,
+    FailureKind,
+    Frame,
+    Outcome,
+    Phase,
+    Raised,
+)
+from attnfuzz.generators.program import Compile, Program, Shape
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARD = Shard(campaign_seed=1, index=4, size=8)
@@ -113,7 +122,9 @@ def test_a_target_that_cannot_run_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_importing_a_worker_imports_neither_torch_nor_ray() -> None:
-    check = "import sys, actors.worker; sys.exit(bool({'torch', 'ray'} & sys.modules.keys()))"
+    check = (
+        "import sys, attnfuzz.actors.worker; sys.exit(bool({'torch', 'ray'} & sys.modules.keys()))"
+    )
     assert subprocess.run([sys.executable, "-c", check], cwd=ROOT, check=False).returncode == 0
 
 
@@ -154,8 +165,9 @@ def test_a_shard_is_the_same_each_time(executor: Executor) -> None:
 def test_the_worker_never_imports_torch() -> None:
     drawn = "shard_programs(3, 1, 6, {'mixed': 1.0})"
     check = (
-        "import sys, actors.worker; from actors.job import Job;"
-        "from generators.render import source; from generators.shards import shard_programs;"
+        "import sys, attnfuzz.actors.worker; from attnfuzz.actors.job import Job;"
+        "from attnfuzz.generators.render import source;"
+        "from attnfuzz.generators.shards import shard_programs;"
         f"[(source(p), Job.of(p)) for p in {drawn}]; sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", check], cwd=ROOT, check=False).returncode == 0
@@ -178,8 +190,8 @@ def test_rendering_that_raises_is_a_defect_and_the_shard_goes_on(
 def test_an_actor_runs_shards_and_leaves_nothing_when_it_is_killed() -> None:
     import ray
 
-    from actors import procs
-    from actors.remote import Worker
+    from attnfuzz.actors import procs
+    from attnfuzz.actors.remote import Worker
 
     with Scratch.create() as scratch:
         ray.init(

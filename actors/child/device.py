@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from actors.devices import DEVICES
+from attnfuzz.actors.devices import DEVICES
 
 from . import metadata
 from .execute import Execution

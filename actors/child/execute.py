@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from . import determinism, exceptions, features, hygiene, kinds, layers, metadata, values
+from . import determinism, exceptions, features, hygiene, kinds, layers, metadata, setup, values
 from .metamorphic import permuted_batch
 from .outcomes import Data, Failed, Rejected, failure
 from .phases import Phases
@@ -38,8 +38,11 @@ class Execution:
         self.described: list[dict[str, Data]] = []
 
     def go(self) -> None:
-        """Raises `Failed` or `Rejected`; returns if the program passed."""
+        """Raises `Failed`, `Rejected` or `NotRun`; returns if the program passed."""
         with self.phases.telling_compiles():
+            setup.set_up(self.settings, self.phases)
+            if self.settings.get("only_setup"):
+                return
             self._build()
             self._reference()
             self._eager()
@@ -59,8 +62,7 @@ class Execution:
     def _build(self) -> None:
         self.phases.enter("build")
         with self._exceptions("build", None):
-            preload = [Path(path) for path in self.settings.get("preload") or ()]
-            self.program = ProgramModule(self.source, preload)
+            self.program = ProgramModule(self.source)
             self._first_inputs = [self.program.inputs(c) for c in range(len(self.program.calls))]
 
     def _reference(self) -> None:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from actors.confine import signal_name
+from attnfuzz.actors.confine import signal_name
 
 from .outcomes import Data, failure
 
@@ -126,6 +126,9 @@ def _spoken_for(told: Mapping[int, Data], size: int) -> Data:
     """Rank 0's outcome, with the failure of the rank that was not merely left alone."""
     failed = {rank: one["failure"] for rank, one in told.items() if one["failure"]}
     first = told[0]
+    broken = [one for one in told.values() if one["status"] == "not_run"]
+    if broken:
+        return broken[0]
     reasons = [one["rejection"] for one in told.values() if one["status"] == "rejected"]
     if not failed:
         return first | {"status": "rejected", "rejection": reasons[0]} if reasons else first

@@ -21,16 +21,18 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 
-from actors.virtual import interpret, shadows
+from attnfuzz.actors.virtual import interpret, shadows
 
 from . import exceptions, metadata
 from .execute import Execution
 from .features import GeneratedCode
 from .hygiene import CompilerLog
 from .outcomes import Data, Rejected
+from .phases import Phases
 from .program_module import MODULE, Outputs, ProgramModule
 from .purity import Purity
 from .to_device import ToCard
+from .virtual import LIFTED
 
 PLAIN = "plain_program"
 OF_CARD = ("dtype", "stride")
@@ -48,6 +50,9 @@ KINDS = {"tem": "template", "poi": "pointwise", "red": "reduction", "per": "pers
 
 class InterpretedExecution(Execution):
     """One program whose generated kernels are interpreted."""
+
+    def __init__(self, settings: Data, phases: Phases) -> None:
+        super().__init__(settings | {"refusals": [*settings.get("refusals", ()), LIFTED]}, phases)
 
     def _build(self) -> None:
         super()._build()

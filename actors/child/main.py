@@ -13,6 +13,7 @@ import resource
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -72,11 +73,11 @@ def execute(job: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None
 
 
 def _outcome(job: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    from actors.devices import DEVICES
-    from actors.virtual.cards import CARDS, INTERPRETED, NPUS
+    from attnfuzz.actors.devices import DEVICES
+    from attnfuzz.actors.virtual.cards import CARDS, INTERPRETED, NPUS
 
     from .execute import Execution
-    from .outcomes import Failed, Rejected
+    from .outcomes import Failed, NotRun, Rejected
     from .phases import Phases
 
     atexit._clear()  # what is there is the zygote's
@@ -109,6 +110,8 @@ def _outcome(job: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> dic
         outcome |= {"status": "failed", "failure": failed.failure}
     except Rejected as rejected:
         outcome |= {"status": "rejected", "rejection": rejected.why}
+    except NotRun as broken:
+        outcome |= {"status": "not_run", "rejection": broken.why}
     phases.stop()
     outcome["features"] = execution.features
     outcome["kernels"] = execution.kernels
@@ -148,7 +151,8 @@ def _print_job(path: str) -> None:
 if __name__ == "__main__":
     here = Path(__file__).resolve().parent
     sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != here]
-    sys.path.insert(0, str(here.parents[1]))
-    from actors.child import main as package_main
+    package = sys.modules["attnfuzz"] = types.ModuleType("attnfuzz")  # as the zygote has it
+    package.__path__ = [str(here.parents[1])]
+    from attnfuzz.actors.child import main as package_main
 
     package_main._print_job(sys.argv[1])

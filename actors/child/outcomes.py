@@ -27,6 +27,14 @@ class Rejected(Exception):
         self.why = why
 
 
+class NotRun(Exception):
+    """What comes before the program went wrong, as `why` says in a sentence."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+
 def failure(
     kind: str,
     phase: str,

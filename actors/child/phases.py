@@ -32,6 +32,11 @@ class Phases:
         self.now = name
         self._emit({"phase": name})
 
+    def set_up(self, what: str) -> None:
+        """Says that `what` is done next, before the program."""
+        self.enter("setup")
+        self._emit({"setting up": what})
+
     def stop(self) -> None:
         """Books the time since the last change."""
         now = time.perf_counter()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -30,10 +30,7 @@ def execute_file(path: Path, name: str) -> ModuleType:
 class ProgramModule:
     """The names that a rendered source defines; see docs/ARCHITECTURE.md."""
 
-    def __init__(self, source: Path, preload: Iterable[Path] = (), name: str = MODULE) -> None:
-        sys.dont_write_bytecode = True
-        for path in preload:
-            execute_file(path, path.stem)
+    def __init__(self, source: Path, name: str = MODULE) -> None:
         module = execute_file(source, name)
         self.attention: Callable[..., Any] = module.attention
         self.reference: Callable[..., Any] = module.reference

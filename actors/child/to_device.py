@@ -12,7 +12,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.nn.attention.flex_attention import BlockMask
 
-from actors.virtual import shadows
+from attnfuzz.actors.virtual import shadows
 
 from . import tensors
 from .program_module import MODULE

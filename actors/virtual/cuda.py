@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from actors.virtual.binaries import of_code_object, of_cubin
-from actors.virtual.cards import Card
+from attnfuzz.actors.virtual.binaries import of_code_object, of_cubin
+from attnfuzz.actors.virtual.cards import Card
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from generators.kernels.base import KernelPlugin
+    from attnfuzz.generators.kernels.base import KernelPlugin
 
 _PLUGINS = {
-    "sdpa": "generators.kernels.sdpa",
-    "flex": "generators.kernels.flex",
-    "handwritten": "generators.kernels.handwritten",
-    "flash_attn": "generators.kernels.flash_attn",
-    "npu_fusion_attention": "generators.kernels.npu_fusion_attention",
-    "function": "generators.kernels.function",
+    "sdpa": "attnfuzz.generators.kernels.sdpa",
+    "flex": "attnfuzz.generators.kernels.flex",
+    "handwritten": "attnfuzz.generators.kernels.handwritten",
+    "flash_attn": "attnfuzz.generators.kernels.flash_attn",
+    "npu_fusion_attention": "attnfuzz.generators.kernels.npu_fusion_attention",
+    "function": "attnfuzz.generators.kernels.function",
 }
 
 PACKAGES = {"flash_attn": "flash_attn", "npu_fusion_attention": "torch_npu"}

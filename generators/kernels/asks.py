@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from generators.kernels.specs import Flex, Handwritten, NpuFusionAttention, Sdpa
-from generators.program import Program
-from generators.tree import walk
+from attnfuzz.generators.kernels.specs import Flex, Handwritten, NpuFusionAttention, Sdpa
+from attnfuzz.generators.program import Program
+from attnfuzz.generators.tree import walk
 
 RECOMPILE_LIMIT = 8  # torch._dynamo.config.recompile_limit
 
@@ -99,6 +99,12 @@ def indexes_block_mask(program: Program) -> bool:
     )
 
 
+def keeps_block_mask_by_identity(program: Program) -> bool:
+    """Compiled, it keeps a BlockMask by the `id` of the mask_mod that it was made of."""
+    spec = program.kernel.block_mask if isinstance(program.kernel, Flex) else None
+    return program.compile is not None and spec is not None and spec.made == "cached"
+
+
 def compiled_block_mask_inside(program: Program) -> bool:
     kernel = program.kernel
     if not isinstance(kernel, Flex) or kernel.block_mask is None:
@@ -156,6 +162,12 @@ def inductor_head_dim_below_16(program: Program) -> bool:
 
 def distributed(program: Program) -> bool:
     return program.mesh is not None
+
+
+def symbolic_sizes(program: Program) -> bool:
+    """Compiled, it may have sizes that are symbols: by `dynamic`, or in a second call."""
+    compiled = program.compile
+    return compiled is not None and (compiled.dynamic is True or bool(program.calls))
 
 
 def leaves_its_mask_plain(program: Program) -> bool:

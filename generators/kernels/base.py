@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from generators.render.mods import Mod
-from generators.render.scene import Scene
+from attnfuzz.generators.render.mods import Mod
+from attnfuzz.generators.render.scene import Scene
 
 
 @dataclass

@@ -6,10 +6,10 @@ back-end, interpreted, once they are registered there too: the rendering says so
 
 from __future__ import annotations
 
-from generators.kernels.base import Body, Inputs, Meaning
-from generators.kernels.specs import FlashAttn
-from generators.render.scene import Scene
-from generators.render.sizes import Size, blocks, plus, product
+from attnfuzz.generators.kernels.base import Body, Inputs, Meaning
+from attnfuzz.generators.kernels.specs import FlashAttn
+from attnfuzz.generators.render.scene import Scene
+from attnfuzz.generators.render.sizes import Size, blocks, plus, product
 
 FUNCTIONS = {
     "func": "flash_attn_func",

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from generators.expressions import nodes
-from generators.kernels.base import Body, Inputs, Meaning
-from generators.kernels.specs import BlockMaskSpec, Flex
-from generators.render.captures import Extents
-from generators.render.dense import may_hide_everything
-from generators.render.expressions import Expr
-from generators.render.mods import Mod, mask_mod, on_grids, score_mod
-from generators.render.scene import Scene, indented
-from generators.render.sizes import commas, plus
-from generators.scores import MaskedScore, ScoreMod
+from attnfuzz.generators.expressions import nodes
+from attnfuzz.generators.kernels.base import Body, Inputs, Meaning
+from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex
+from attnfuzz.generators.render.captures import Extents
+from attnfuzz.generators.render.dense import may_hide_everything
+from attnfuzz.generators.render.expressions import Expr
+from attnfuzz.generators.render.mods import Mod, mask_mod, on_grids, score_mod
+from attnfuzz.generators.render.scene import Scene, indented
+from attnfuzz.generators.render.sizes import commas, plus
+from attnfuzz.generators.scores import MaskedScore, ScoreMod
 
 Mods = tuple[Mod | None, Mod | None]
 
@@ -83,7 +83,7 @@ class FlexPlugin:
         if spec.enable_gqa:
             args.append("enable_gqa=True")
         if spec.kernel_options:
-            args.append(f"kernel_options={spec.kernel_options!r}".replace("'", '"'))
+            args.append(f"kernel_options={scene.quoting.value(spec.kernel_options)}")
         if not spec.return_lse:
             return Body([f"flex_attention({', '.join(args)})"], statements)
         args.append("return_aux=AuxRequest(lse=True)")

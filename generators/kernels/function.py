@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-from generators.kernels.base import Body, Inputs, Meaning
-from generators.kernels.specs import Function
-from generators.render.scene import RESERVED, Scene
-from generators.render.sizes import commas
-
-OURS = {*RESERVED, "attention", "attend", "reference", "compiled", "run", "inputs", "torch", "F"}
+from attnfuzz.generators.kernels.base import Body, Inputs, Meaning
+from attnfuzz.generators.kernels.specs import Function
+from attnfuzz.generators.render.scene import Scene
+from attnfuzz.generators.render.sizes import commas
 
 
 class FunctionPlugin:
-    """`from module import name`; the name gets an alias where a rendering uses it itself."""
+    """`from module import name`, under another name where a rendering uses that itself."""
 
-    def target(self, scene: Scene) -> tuple[str, str]:
+    def inputs(self, scene: Scene) -> Inputs:
+        return Inputs()
+
+    def call(self, scene: Scene, inputs: Inputs) -> Body:
         kernel = scene.program.kernel
         assert isinstance(kernel, Function)
         module, _, name = kernel.target.partition(":")
-        return module, name
-
-    def alias(self, scene: Scene) -> str:
-        name = self.target(scene)[1]
-        return f"{name}_function" if name in OURS else name
-
-    def inputs(self, scene: Scene) -> Inputs:
-        module, name = self.target(scene)
-        alias = self.alias(scene)
-        suffix = "" if alias == name else f" as {alias}"
-        return Inputs(imports=[f"from {module} import {name}{suffix}"])
-
-    def call(self, scene: Scene, inputs: Inputs) -> Body:
-        return Body([f"{self.alias(scene)}(q, k, v)"])
+        return Body([f"{scene.quoting.function(module, name)}(q, k, v)"])
 
     def meaning(self, scene: Scene, inputs: Inputs) -> Meaning:
         modify = []

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from generators.expressions import mask_axes
-from generators.kernels.base import Body, Inputs, Meaning
-from generators.kernels.specs import Handwritten
-from generators.render.dense import dense_mask, full_shape
-from generators.render.mods import INDICES
-from generators.render.scene import Scene, dtype_argument, inverse_root, root
-from generators.render.sizes import Size, commas, product
+from attnfuzz.generators.expressions import mask_axes
+from attnfuzz.generators.kernels.base import Body, Inputs, Meaning
+from attnfuzz.generators.kernels.specs import Handwritten
+from attnfuzz.generators.render.dense import dense_mask, full_shape
+from attnfuzz.generators.render.mods import INDICES
+from attnfuzz.generators.render.scene import Scene, dtype_argument, inverse_root, root
+from attnfuzz.generators.render.sizes import Size, commas, product
 
 FLAT = ("bmm", "baddbmm")
 

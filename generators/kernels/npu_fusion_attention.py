@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from generators.kernels.base import Body, Inputs, Meaning
-from generators.kernels.specs import NpuFusionAttention
-from generators.render.dense import dense_mask, full_shape
-from generators.render.scene import Scene
-from generators.render.sizes import commas, tuple_of
+from attnfuzz.generators.kernels.base import Body, Inputs, Meaning
+from attnfuzz.generators.kernels.specs import NpuFusionAttention
+from attnfuzz.generators.render.dense import dense_mask, full_shape
+from attnfuzz.generators.render.scene import Scene
+from attnfuzz.generators.render.sizes import commas, tuple_of
 
 BROADCAST: dict[str, tuple[str, ...]] = {
     "11SS": ("b", "h"), "SS": ("b", "h"), "B1SS": ("h",), "BNSS": (),

@@ -10,8 +10,8 @@ Texts are those of torch 2.11 to 2.13.
 
 from __future__ import annotations
 
-from generators.kernels import asks
-from generators.kernels.refusal import (
+from attnfuzz.generators.kernels import asks
+from attnfuzz.generators.kernels.refusal import (
     ANY,
     COMPILE,
     HAND,
@@ -20,8 +20,8 @@ from generators.kernels.refusal import (
     SDPA,
     Refusal,
 )  # fmt: skip
-from generators.kernels.refusals_flex import FLEX_ROWS
-from generators.program import Program
+from attnfuzz.generators.kernels.refusals_flex import FLEX_ROWS
+from attnfuzz.generators.program import Program
 
 _SDPA_ROWS: tuple[Refusal, ...] = (
     Refusal(
@@ -178,6 +178,20 @@ _COMPILE_ROWS: tuple[Refusal, ...] = (
         kernels=COMPILE,
         needs=asks.checkpoints,
         thread="pytorch/torchtitan#1005",
+    ),
+    Refusal(
+        pattern=r"Reconstruction of FakeIdVariable\s+Explanation: A fake id produced by id\(\)",
+        why="the id of what is made in the compiled function means nothing outside of it",
+        kernels=COMPILE,
+        needs=asks.keeps_block_mask_by_identity,
+        thread="pytorch/pytorch#177443",
+    ),
+    Refusal(
+        pattern=r"Cannot propagate strict view sharding through a symbolic _StridedShard",
+        why="a sharded dimension is merged into another only where sizes are known",
+        kernels=COMPILE,
+        needs=lambda program: asks.distributed(program) and asks.symbolic_sizes(program),
+        thread="pytorch/pytorch#166483",
     ),
     Refusal(
         pattern=r"FailOnRecompileLimitHit|Dynamo recompile limit exceeded",

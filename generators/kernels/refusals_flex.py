@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from generators.kernels import asks
-from generators.kernels.refusal import FLEX, Refusal
+from attnfuzz.generators.kernels import asks
+from attnfuzz.generators.kernels.refusal import FLEX, Refusal
 
 FLEX_ROWS: tuple[Refusal, ...] = (
     Refusal(

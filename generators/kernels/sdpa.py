@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from generators.kernels.base import Body, Inputs, Meaning
-from generators.kernels.specs import Sdpa
-from generators.masks import Mask
-from generators.render.dense import dense_mask, full_shape, may_hide_everything
-from generators.render.scene import Scene, dtype_argument
-from generators.render.sizes import Size, commas
+from attnfuzz.generators.kernels.base import Body, Inputs, Meaning
+from attnfuzz.generators.kernels.specs import Sdpa
+from attnfuzz.generators.masks import Mask
+from attnfuzz.generators.render.dense import dense_mask, full_shape, may_hide_everything
+from attnfuzz.generators.render.scene import Scene, dtype_argument
+from attnfuzz.generators.render.sizes import Size, commas
 
 BACKENDS = {"math": "MATH", "flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION"}
 

@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+import keyword
+import re
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
 
-from generators.indices import STRICT
+from attnfuzz.generators.indices import STRICT
+from attnfuzz.generators.options import KernelOptions
 
 Scale = Annotated[float, Field(allow_inf_nan=False, ge=-1e4, le=1e4)]
 BlockEdge = Annotated[int, Field(ge=1, le=1024)]
-Target = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$", max_length=200)]
+
+
+def _importable(target: str) -> str:
+    module, colon, name = target.partition(":")
+    names = [*module.split("."), name]
+    if (
+        not colon
+        or module == "__future__"
+        or any(not _NAME.fullmatch(one) or keyword.iskeyword(one) for one in names)
+    ):
+        raise PydanticCustomError("target", "expected module:function, as Python names them")
+    return target
+
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+Target = Annotated[str, Field(max_length=200), AfterValidator(_importable)]
 Tockens = Annotated[int, Field(ge=0, le=2147483647)]
 Dim = Literal["b", "h", "q_idx", "kv_idx"]
 
@@ -74,7 +93,7 @@ class Flex:
     kind: Literal["flex"] = "flex"
     scale: Scale | None = None
     block_mask: BlockMaskSpec | None = None
-    kernel_options: dict[str, int | bool | str] = field(default_factory=dict)
+    kernel_options: KernelOptions = field(default_factory=dict)
     return_lse: bool = False
     enable_gqa: bool = False
     mods: Literal["function", "nested", "partial", "method", "callable"] = "function"
@@ -188,3 +207,8 @@ Kernel = Annotated[
     Sdpa | Flex | Handwritten | FlashAttn | NpuFusionAttention | Function,
     Field(discriminator="kind"),
 ]
+
+
+def imported_by(kernel: Kernel) -> str | None:
+    """The `module:name` that a program with this kernel imports and calls, if it names one."""
+    return kernel.target if isinstance(kernel, Function) else None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from generators.kernels.base import Body, Inputs, KernelPlugin
-from generators.render.integration import integrated
-from generators.render.mesh import distributed, gathered, simulated
-from generators.render.scene import Scene, indented
-from generators.render.surround import after, before
+from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin
+from attnfuzz.generators.render.integration import integrated
+from attnfuzz.generators.render.mesh import distributed, gathered, simulated
+from attnfuzz.generators.render.scene import Scene, indented
+from attnfuzz.generators.render.surround import after, before
 
 Function = list[str]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from generators.indices import Axis, Table
-from generators.render.expressions import Expr, Kind
-from generators.render.sizes import Size, commas, product, tuple_of
+from attnfuzz.generators.indices import Axis, Table
+from attnfuzz.generators.render.expressions import Expr, Kind
+from attnfuzz.generators.render.sizes import Size, commas, product, tuple_of
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 

@@ -8,16 +8,21 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from generators.growth import STRIDE, TOO_MUCH, most_steps
-from generators.outcome import Diff, Failure, FailureKind, Layer, Phase
-from generators.render.mods import compact_grids
-from generators.render.parts import Block, Parts
-from generators.render.scene import indented
+from attnfuzz.generators.growth import STRIDE, TOO_MUCH, most_steps
+from attnfuzz.generators.outcome import Diff, Failure, FailureKind, Layer, Phase
+from attnfuzz.generators.render.mods import compact_grids
+from attnfuzz.generators.render.parts import Block, Parts
+from attnfuzz.generators.render.quoting import is_member, number
+from attnfuzz.generators.render.scene import indented
 
 STRIDES = [
     "def strides(t):",
     "    return [stride for stride, size in zip(t.stride(), t.shape) if size > 1]",
 ]
+PROPERTIES = ("shape", "dtype", "device", "stride", "storage_offset", "requires_grad", "aliases")
+"""Of tensors, as the oracles name them."""
+
+GLOBAL = "global state"
 GLOBAL_STATE = {
     "rng_state": "torch.get_rng_state().tolist()", "python_rng_state": "random.getstate()",
     "grad_mode": "torch.is_grad_enabled()", "default_dtype": "torch.get_default_dtype()",
@@ -51,7 +56,7 @@ def check_for(parts: Parts, failure: Failure, by_value: bool = False) -> Check:
     diff = failure.diffs[0] if failure.diffs else None
     if by_value and failure.signal is not None:
         return writer.far_off(parts.run.outputs[0])
-    if failure.raised is not None or diff is None:
+    if failure.raised is not None or diff is None or not writer.can_say(diff):
         return writer.just_run()
     match failure.kind:
         case FailureKind.WRONG_RESULT:
@@ -84,6 +89,22 @@ class _Writer:
             and program.grad_mode == "default"
             and parts.run.outputs == ("out",)
         )
+
+    def can_say(self, diff: Diff) -> bool:
+        """Whether what differs is something that a rendering has: a recorded failure may name
+        anything, and names become code only where they are known."""
+        outputs, what = self.parts.run.result_names(), diff.what
+        match self.failure.kind:
+            case FailureKind.WRONG_RESULT | FailureKind.NONFINITE | FailureKind.NONDETERMINISM:
+                return diff.output in outputs
+            case FailureKind.METADATA_MISMATCH:
+                return diff.output in outputs and what in ("presence", *PROPERTIES)
+            case FailureKind.MUTATION if diff.output == GLOBAL:
+                return what in GLOBAL_STATE
+            case FailureKind.MUTATION:
+                named = is_member(diff.output, self.parts.names)
+                return named and what in ("storage", *PROPERTIES)
+        return True
 
     # -- calls -------------------------------------------------------------------------------
 
@@ -125,14 +146,15 @@ class _Writer:
 
     # -- checks ------------------------------------------------------------------------------
 
-    def just_run(self) -> Check:
-        """For exceptions, crashes and hangs: the statements alone."""
+    def just_run(self, again: bool = False) -> Check:
+        """For exceptions, crashes and hangs: the statements alone; `again` is as in `Run.body`."""
         if self.failure.phase is Phase.BUILD:
             return Check(inputs_only=True)
         if self.failure.phase is Phase.REFERENCE:
             body = self.parts.run.body(f"reference({self.arguments(double=True)})", unpack=False)
             return Check(_without_return(body), reference=True)
-        body = self.parts.run.body(f"{self.function}({self.arguments()})", unpack=False)
+        call = f"{self.function}({self.arguments()})"
+        body = self.parts.run.body(call, unpack=False, again=again)
         device = self.parts.run.scene.device
         # What a kernel does wrong there is told when somebody waits for it.
         waits = [] if device == "cpu" else [f"torch.{device}.synchronize()"]
@@ -145,7 +167,7 @@ class _Writer:
         judged = ""
         if self.may_be_nonfinite():
             judged = f"[expected.isfinite() & {name}.isfinite()]"
-        budget = f"{diff.budget:.3g}" if diff.budget is not None else "0"
+        budget = number(diff.budget or 0)
         check.last = [
             *self.expected(name, check),
             f"error = ({name} - expected){judged}.abs().max().item()",
@@ -231,9 +253,9 @@ class _Writer:
         return check
 
     def mutation(self, diff: Diff) -> Check:
-        run = self.just_run()
-        if diff.output in ("global state", ""):
-            state = GLOBAL_STATE.get(diff.what, "torch.get_rng_state().tolist()")
+        run = self.just_run(again=diff.output == GLOBAL)  # not a draw of the script's own
+        if diff.output == GLOBAL:
+            state = GLOBAL_STATE[diff.what]
         elif diff.what == "storage":
             state = f"bytes({diff.output}.untyped_storage())"
         else:
@@ -274,8 +296,8 @@ class _Writer:
                 "assert not breaks, list(breaks)",
             ]
             return run
-        found = re.search(r"\d+", diff.expected)
-        allowed = found.group() if found else "1"
+        found = re.search(r"[0-9]{1,9}", diff.expected)
+        allowed = int(found.group()) if found else 1
         run.last = [
             'count = torch._dynamo.utils.counters["stats"]["unique_graphs"]',
             f'assert count <= {allowed}, f"compiled {{count}} times"',

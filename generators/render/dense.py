@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
-from generators import masks
-from generators.indices import Axis
-from generators.masks import Mask
-from generators.render.expressions import ATOM
-from generators.render.masks import boolean
-from generators.render.mods import INDICES, grids
-from generators.render.scene import Scene
-from generators.render.sizes import Size, commas
+from attnfuzz.generators import masks
+from attnfuzz.generators.indices import Axis
+from attnfuzz.generators.masks import Mask
+from attnfuzz.generators.render.expressions import ATOM
+from attnfuzz.generators.render.masks import boolean
+from attnfuzz.generators.render.mods import INDICES, grids
+from attnfuzz.generators.render.scene import Scene
+from attnfuzz.generators.render.sizes import Size, commas
 
 
 def dense_mask(mask: Mask, scene: Scene, name: str, shape: tuple[Size, ...]) -> list[str]:

@@ -43,10 +43,12 @@ def _bracketed(indent: str, head: str, expression: str) -> list[str]:
 def _depths(text: str) -> list[int]:
     """The bracket depth at each character, that of a bracket being the one outside it."""
     depth, depths = 0, []
-    quote = ""
+    quote, escaped = "", False
     for character in text:
         if quote:
-            quote = "" if character == quote else quote
+            closes = character == quote and not escaped
+            escaped = character == "\\" and not escaped
+            quote = "" if closes else quote
         elif character in "\"'":
             quote = character
         elif character in _CLOSE:

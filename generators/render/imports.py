@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from generators.render.fold import WIDTH
+from attnfuzz.generators.render.fold import WIDTH
 
 MODULES = {
     "ctypes": "import ctypes", "functools": "import functools", "random": "import random",
@@ -24,6 +24,10 @@ FROM = {
     ),
     "torch.utils.checkpoint": ("checkpoint", "create_selective_checkpoint_contexts"),
 }  # fmt: skip
+
+
+IMPORTED = frozenset({"os", *MODULES, *(name for names in FROM.values() for name in names)})
+"""The names that imports may define."""
 
 
 def imports(text: str, extra: list[str]) -> list[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from generators.kernels.base import WITHOUT_DEAD_ROWS, Body, Inputs, KernelPlugin
-from generators.render.scene import Scene, indented, naming_extents
+from attnfuzz.generators.kernels.base import WITHOUT_DEAD_ROWS, Body, Inputs, KernelPlugin
+from attnfuzz.generators.render.scene import Scene, indented, naming_extents
 
 Function = list[str]
 

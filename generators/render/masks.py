@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from generators import indices, masks
-from generators.indices import IntExpr, Table
-from generators.masks import Mask
-from generators.render.captures import Captures
-from generators.render.expressions import Expr, binary, call, method, number, shifted, unary
-from generators.render.sizes import Size, blocks, commas, largest, plus, tuple_of
+from attnfuzz.generators import indices, masks
+from attnfuzz.generators.indices import IntExpr, Table
+from attnfuzz.generators.masks import Mask
+from attnfuzz.generators.render.captures import Captures
+from attnfuzz.generators.render.expressions import (
+    Expr,
+    binary,
+    call,
+    method,
+    number,
+    shifted,
+    unary,
+)
+from attnfuzz.generators.render.sizes import Size, blocks, commas, largest, plus, tuple_of
 
 Q, KV = Expr("q_idx"), Expr("kv_idx")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from generators.program import Mesh
-from generators.render.scene import Scene
+from attnfuzz.generators.program import Mesh
+from attnfuzz.generators.render.scene import Scene
 
 DIMS = {"batch": 0, "heads": 1, "length": 2, "head_dim": 3}
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from generators.program import Program
-from generators.render.parts import DIRTY_MEMORY, Block, assemble, parts
-from generators.render.scene import indented
+from attnfuzz.generators.program import Program
+from attnfuzz.generators.render.parts import DIRTY_MEMORY, Block, assemble, parts
+from attnfuzz.generators.render.scene import indented
 
 
 def source(program: Program, device: str = "cpu") -> str:
@@ -25,4 +25,4 @@ def source(program: Program, device: str = "cpu") -> str:
     if program.compile is not None:
         blocks.append(p.compiled)
     blocks.append(p.run.function())
-    return assemble(blocks, p.inputs)
+    return assemble(blocks, p)

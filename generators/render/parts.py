@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from generators.kernels import REGISTRY
-from generators.kernels.base import Inputs, KernelPlugin
-from generators.kernels.specs import Flex
-from generators.program import Compile, Program
-from generators.render.attention import attention, selective_policy
-from generators.render.fold import fold
-from generators.render.imports import imports
-from generators.render.masks import TREE_INTERVALS
-from generators.render.mesh import set_up
-from generators.render.reference import reference
-from generators.render.run import Run
-from generators.render.scene import Scene, indented
-from generators.render.surround import (
+from attnfuzz.generators.kernels import REGISTRY
+from attnfuzz.generators.kernels.base import Inputs, KernelPlugin
+from attnfuzz.generators.kernels.specs import Flex
+from attnfuzz.generators.program import Compile, Program
+from attnfuzz.generators.render.attention import attention, selective_policy
+from attnfuzz.generators.render.fold import fold
+from attnfuzz.generators.render.imports import IMPORTED, imports
+from attnfuzz.generators.render.masks import TREE_INTERVALS
+from attnfuzz.generators.render.mesh import set_up
+from attnfuzz.generators.render.quoting import literal
+from attnfuzz.generators.render.reference import reference
+from attnfuzz.generators.render.run import Run
+from attnfuzz.generators.render.scene import Scene, indented
+from attnfuzz.generators.render.surround import (
     ROPE,
     projected_inputs,
     projected_names,
@@ -24,7 +25,7 @@ from generators.render.surround import (
     rope_names,
     trained_names,
 )
-from generators.render.tensors import attention_inputs, nan_statements
+from attnfuzz.generators.render.tensors import attention_inputs, nan_statements
 
 DIRTY_MEMORY = [
     'ctypes.CDLL("libc.so.6").mallopt(-6, 1)  # M_PERTURB: fresh memory is filled with 0xFE'
@@ -123,7 +124,7 @@ class Parts:
     def compiled(self) -> Block:
         if self.program.compile is None:
             return []
-        arguments = ", ".join(["attention", *_options(self.program.compile)])
+        arguments = ", ".join(["attention", *_options(self.program.compile, self.scene)])
         return [f"compiled = torch.compile({arguments})"]
 
     def _uses(self, text: str) -> bool:
@@ -150,7 +151,7 @@ def parts(
     return Parts(program, scene, plugin, inputs, names, run)
 
 
-def _options(settings: Compile) -> list[str]:
+def _options(settings: Compile, scene: Scene) -> list[str]:
     """The arguments of torch.compile that are not its defaults."""
     options = []
     if settings.backend != "inductor":
@@ -162,26 +163,27 @@ def _options(settings: Compile) -> list[str]:
     if settings.fullgraph:
         options.append("fullgraph=True")
     if settings.options:
-        options.append(f"options={settings.options!r}".replace("'", '"'))
+        options.append(f"options={scene.quoting.value(settings.options)}")
     return options
 
 
-def assemble(blocks: list[Block], inputs: Inputs) -> str:
-    """The blocks as a module: imports found, long lines folded, functions apart; what the kernel
-    needs set comes first."""
+def assemble(blocks: list[Block], parts: Parts) -> str:
+    """The blocks as a module: imports found, text from outside quoted, long lines folded, functions
+    apart; what the kernel needs set comes first."""
+    inputs, quoting = parts.inputs, parts.scene.quoting
     blocks = [inputs.set_up, *blocks]
     text = "\n".join(line for block in blocks for line in block)
     lines: list[str] = []
     if inputs.environment:
-        settings = [f'os.environ["{name}"] = "{v}"' for name, v in inputs.environment.items()]
-        lines += ["import os", "", *settings, ""]
-    lines += imports(text, inputs.imports)
+        pairs = [(literal(name), literal(value)) for name, value in inputs.environment.items()]
+        lines += ["import os", "", *(f"os.environ[{name}] = {v}" for name, v in pairs), ""]
+    lines += imports(text, [*inputs.imports, *quoting.imports(text, IMPORTED)])
     previous_is_function = False
     for block in filter(None, blocks):
         is_function = block[0].startswith(("def ", "class ", "@"))
         gap = 2 if is_function or previous_is_function else 1
         lines += [""] * (gap if lines else 0)
         for line in block:
-            lines += fold(line)
+            lines += fold(quoting.fill(line))
         previous_is_function = is_function
     return "\n".join(lines) + "\n"

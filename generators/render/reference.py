@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from generators.kernels.base import WITHOUT_DEAD_ROWS, Inputs, KernelPlugin, Meaning
-from generators.render.attention import main_names, tangent_statement
-from generators.render.scene import Scene, indented
-from generators.render.surround import after, before
+from attnfuzz.generators.kernels.base import WITHOUT_DEAD_ROWS, Inputs, KernelPlugin, Meaning
+from attnfuzz.generators.render.attention import main_names, tangent_statement
+from attnfuzz.generators.render.scene import Scene, indented
+from attnfuzz.generators.render.surround import after, before
 
 
 def reference(

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import re
+import textwrap
+from collections.abc import Mapping
+from types import MappingProxyType
 
-from generators.outcome import Failure, FailureKind
-from generators.program import Program
-from generators.render.checks import Check, check_for
-from generators.render.parts import DIRTY_DEVICE_MEMORY, DIRTY_MEMORY, Block, Parts, assemble, parts
-from generators.render.scene import indented
+from attnfuzz.generators.outcome import Failure, FailureKind, said
+from attnfuzz.generators.program import Program
+from attnfuzz.generators.render.checks import Check, check_for
+from attnfuzz.generators.render.parts import (
+    DIRTY_DEVICE_MEMORY,
+    DIRTY_MEMORY,
+    Block,
+    Parts,
+    assemble,
+    parts,
+)
+from attnfuzz.generators.render.quoting import docstring
+from attnfuzz.generators.render.scene import indented
 
 _DRAWN = re.compile(r"torch\.(?:randn|randint|randperm|rand)\(")
 
@@ -20,14 +31,25 @@ WHATEVER_THE_NUMBERS = frozenset({
 """Kinds of failure that no number in a tensor decides."""
 
 
+TITLE_WIDTH, TITLE_LINES = 92, 2
+
+
 def repro(
-    program: Program, failure: Failure, *, by_value: bool = False, device: str = "cpu"
+    program: Program,
+    failure: Failure,
+    *,
+    by_value: bool = False,
+    device: str = "cpu",
+    where: str = "",
+    preload: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """A script that needs torch (and the kernel's package) alone, raises where `failure` shows and
     exits 0 where it does not. Calls after the failing one are left out. With `by_value` what is
     decided by what lies in memory (a crash, a result that is not finite) may show as a wrong result
     as well: memory that was never written is NaN in one process and some number in the next.
-    Everything is on `device`; where numbers may matter they are drawn on the CPU, as they were."""
+    Everything is on `device`; where numbers may matter they are drawn on the CPU, as they were.
+    `where` says in the script's docstring what it is for, in a sentence or two. `preload` are the
+    texts of Python files, by name, that are to run first: each becomes a function."""
     times = "times" if failure.kind is FailureKind.COMPILE_TIME else ""
     p = parts(program, device, device, times)
     check = check_for(p, failure, by_value)
@@ -45,12 +67,20 @@ def repro(
     blocks += _calls(p, check, failure)
     if device != "cpu" and failure.kind not in WHATEVER_THE_NUMBERS:
         blocks = [[drawn_on_cpu(line, device) for line in block] for block in blocks]
-    text = assemble(blocks, p.inputs)
-    head = title(failure)
+    text = assemble(blocks, p)
+    head = "\n\n".join(filter(None, [title(failure), textwrap.fill(where, TITLE_WIDTH)]))
     mesh = program.mesh
     if mesh is not None and mesh.ranks == "processes":
         head += f"\n\ntorchrun --nproc-per-node {mesh.world_size} repro.py\n"
-    return f'"""{head}"""\n\n{text}'
+    first = "".join(_planted(name, planted) for name, planted in preload.items())
+    return f"{docstring(head)}\n\n{first}{text}"
+
+
+def _planted(name: str, text: str) -> str:
+    """A Python file as a function, so that its names are not the script's, and the call of it."""
+    body = textwrap.indent(re.sub(r"\n{3,}", "\n\n", text.strip()), "    ")
+    function = name.removesuffix(".py")
+    return f"\ndef {function}():\n{body}\n\n\n{function}()\n\n"
 
 
 def drawn_on_cpu(line: str, device: str) -> str:
@@ -83,24 +113,44 @@ def _calls_attention(check: Check) -> bool:
 def _calls(p: Parts, check: Check, failure: Failure) -> list[Block]:
     """The inputs and the calls, at top level: straight for one call, a loop for several."""
     if not p.program.calls:
-        return [p.input_statements, [*check.statements, *check.last]]
+        return [_inputs(p, check), [*check.statements, *check.last]]
     calls = p.calls
     if failure.diffs:
         calls = calls[: failure.diffs[0].call + 1]
     loop = [
         f"for B, Lq, Lkv in {calls}:",
-        *indented([*p.input_statements, *check.statements]),
+        *indented([*_inputs(p, check), *check.statements]),
     ]
     return [loop, check.last] if check.last else [loop]
 
 
+_TARGETS = re.compile(r"([\w, ]+) = ")
+
+
+def _inputs(p: Parts, check: Check) -> Block:
+    """The statements that make the arguments. Where one of them fails, without q, k and v, unless
+    numbers are drawn after them, which are others then."""
+    lines = p.input_statements
+    made = [*p.inputs.statements, *p.inputs.fresh]
+    if not check.inputs_only or not made or any(_DRAWN.search(line) for line in made):
+        return lines
+    kept: Block = []
+    for line in reversed(lines):
+        found = _TARGETS.match(line)
+        names = "|".join(found[1].split(", ")) if found else "torch"
+        used = re.search(rf"\b(?:{names})\b", "\n".join(kept))
+        if line in made or used and found:
+            kept.insert(0, line)
+    return kept
+
+
 def title(failure: Failure) -> str:
-    """One line: kind, layer, and what is wrong."""
+    """Kind, layer, and what is wrong, in two lines at most."""
     where = f" at {failure.layer.value}" if failure.layer is not None else ""
     head = f"{failure.kind.value}{where}"
     if failure.raised is not None:
         # Folders are those of the run that failed: only a file's name means anything elsewhere.
-        message = re.sub(r"/(?:[^\s/]+/)+", "", failure.raised.message.strip().split("\n")[0])
+        message = re.sub(r"/(?:[^\s/]+/)+", "", said(failure.raised.message).split("\n")[0])
         # What generated code raises begins with where: a file that is named anew each time.
         message = re.sub(r"^operator\(\), \w+(?:\.main)?\.cpp:\d+, ", "", message)
         detail = f"{failure.raised.type.rpartition('.')[2]}: {message}".rstrip(": ")
@@ -108,9 +158,11 @@ def title(failure: Failure) -> str:
         detail = _difference(failure)
     else:
         detail = failure.signal or f"in {failure.phase.value}"
-    line = f"{head}: {detail}"
-    line = line.replace("\\", "/").replace('"', "'")
-    return line if len(line) <= 92 else line[:90] + " …"
+    line = " ".join(f"{head}: {detail}".split())
+    told = textwrap.wrap(
+        line, TITLE_WIDTH, max_lines=TITLE_LINES, placeholder=" …", break_on_hyphens=False
+    )
+    return "\n".join(told)
 
 
 def _difference(failure: Failure) -> str:

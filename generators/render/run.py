@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from generators.program import Training
-from generators.render.scene import Scene, dtype_argument, indented
+from attnfuzz.generators.program import Training
+from attnfuzz.generators.render.scene import Scene, dtype_argument, indented
+from attnfuzz.generators.scores import Score
+from attnfuzz.generators.tree import walk
 
 
 @dataclass(frozen=True)
@@ -21,9 +23,9 @@ class Run:
     def function(self) -> list[str]:
         return ["def run(fn, args):", *indented(self.body("fn(*args)", unpack=True))]
 
-    def body(self, call: str, unpack: bool) -> list[str]:
+    def body(self, call: str, unpack: bool, again: bool = True) -> list[str]:
         """The statements, ending in `return {name: tensor}`; `unpack` takes the arguments that get
-        gradients out of `args` first."""
+        gradients out of `args` first, `again` is as for `output_gradients`."""
         p = self.scene.program
         if p.transform == "grad":
             return [f"dq, dk, dv = {call}", 'return {"dq": dq, "dk": dk, "dv": dv}']
@@ -31,7 +33,7 @@ class Run:
             return [f"out, tangent = {call}", 'return {"out": out, "tangent": tangent}']
         if p.training is None or not self.wrt:
             return self.forward(call)
-        return self.backward(p.training, call, unpack)
+        return self.backward(p.training, call, unpack, again)
 
     def result_names(self) -> tuple[str, ...]:
         """The keys of the dict that `run` returns."""
@@ -59,12 +61,12 @@ class Run:
             return lines
         return [f"with torch.{mode}():", *indented(lines)]
 
-    def backward(self, training: Training, call: str, unpack: bool) -> list[str]:
+    def backward(self, training: Training, call: str, unpack: bool, again: bool) -> list[str]:
         if self.scene.program.surround.checkpoint == "reentrant":
-            return self.into_leaves(training, call, unpack)
+            return self.into_leaves(training, call, unpack, again)
         outputs = ", ".join(self.outputs)
         lines = [*self.unpacking(), f"{outputs} = {call}"] if unpack else [f"{outputs} = {call}"]
-        heads = [*self.output_gradients(training.grad_layout)]
+        heads = [*self.output_gradients(training.grad_layout, again)]
         what = [outputs if len(self.outputs) == 1 else f"({outputs})", _tuple(self.wrt)]
         if training.grad_layout == "expanded":
             what[0] = " + ".join(f"{name}.sum()" for name in self.outputs)
@@ -87,7 +89,7 @@ class Run:
             lines.append(f"{_unpacked(second)} = {grad}")
         return [*lines, f"return {_dict(_same(self.result_names()))}"]
 
-    def into_leaves(self, training: Training, call: str, unpack: bool) -> list[str]:
+    def into_leaves(self, training: Training, call: str, unpack: bool, again: bool) -> list[str]:
         """Gradients by `backward`, as reentrant checkpoints refuse `torch.autograd.grad`: into
         fresh leaves, so that nothing adds up over runs."""
         lines = []
@@ -99,7 +101,7 @@ class Run:
             lines = [f"{names} = args", f"{leaves} = {fresh}"]
             call = f"fn({names})"
         lines.append(f"{', '.join(self.outputs)} = {call}")
-        lines += self.output_gradients(training.grad_layout)
+        lines += self.output_gradients(training.grad_layout, again)
         what = _tuple(list(self.outputs)) + ", " + _tuple([f"d{name}" for name in self.outputs])
         if training.grad_layout == "expanded":
             what = " + ".join(f"{name}.sum()" for name in self.outputs)
@@ -109,8 +111,10 @@ class Run:
 
     @property
     def may_be_unused(self) -> bool:
-        """Whether some input may not reach the output, as with a score that is ignored."""
-        return self.scene.program.score_mod is not None
+        """Whether some input does not reach the output: q and k where the score is ignored."""
+        score = self.scene.program.score_mod
+        ignored = score is not None and not any(isinstance(node, Score) for node in walk(score))
+        return ignored and not {*self.wrt}.isdisjoint(("q", "k", "wq", "wk"))
 
     def unpacking(self) -> list[str]:
         """Takes the arguments that get gradients out of `args`, if these are not all of them."""
@@ -119,11 +123,21 @@ class Run:
         rest = ", *_" if last + 1 < len(self.names) else "," if len(targets) == 1 else ""
         return [f"{', '.join(targets)}{rest} = args"]
 
-    def output_gradients(self, layout: str) -> list[str]:
-        """Statements for `dout` (and `dlse`): random in the result's dtype, whatever that of `fn`,
-        so that every layer is given the same numbers."""
+    def output_gradient(self, name: str, layout: str) -> str:
+        """A statement for the gradient of the output `name`."""
+        swapped = layout == "transposed" and name == "out"
+        shape = f"{name}.transpose(1, 2).shape" if swapped else f"{name}.shape"
+        back = ".transpose(1, 2)" if swapped else ""
+        return f"d{name} = torch.randn({shape}, dtype={name}.dtype){back}"
+
+    def output_gradients(self, layout: str, again: bool) -> list[str]:
+        """Statements for `dout` (and `dlse`), random. Where `again` says that they may be run for
+        another layer too, they have a generator of their own and the result's dtype, whatever that
+        of `fn`, so that every layer is given the same numbers."""
         if layout == "expanded":
             return []
+        if not again:
+            return [self.output_gradient(name, layout) for name in self.outputs]
         kind = dtype_argument(self.scene.dtype)
         device = self.scene.inputs_device
         on = "" if device == "cpu" else f'"{device}"'

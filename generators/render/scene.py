@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
-from generators.program import Program
-from generators.render.captures import Captures, Extents
-from generators.render.sizes import Size
+from attnfuzz.generators.program import Program
+from attnfuzz.generators.render.captures import Captures, Extents
+from attnfuzz.generators.render.quoting import Quoting
+from attnfuzz.generators.render.sizes import Size
 
 RESERVED = (
     "q", "k", "v", "x", "context", "wq", "wk", "wv", "wo", "cos", "sin", "mask", "attn_mask",
@@ -25,12 +26,14 @@ PROJECTED_NAMES = {"B": "x.shape[0]", "Lq": "x.shape[1]", "Lkv": "context.shape[
 class Scene:
     """A program being rendered, for a `device` of torch's; what it is given is made on
     `inputs_device`. Extents are integers, or the names B, Lq and Lkv where the program makes
-    several calls; `times` is a name for how often repeated steps are done."""
+    several calls; `times` is a name for how often repeated steps are done.
+    Text from outside is written as names of `quoting`."""
 
     program: Program
     device: str = "cpu"
     inputs_device: str = "cpu"
     times: str = ""
+    quoting: Quoting = field(default_factory=Quoting, compare=False, repr=False)
 
     @property
     def several(self) -> bool:

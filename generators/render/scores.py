@@ -6,13 +6,22 @@ the float64 reference would compute them in float32, whose last bit is nobody's 
 
 from __future__ import annotations
 
-from generators import scores
-from generators.indices import Table
-from generators.render.captures import Captures, fill
-from generators.render.expressions import Expr, Kind, binary, call, method, number, promoted, unary
-from generators.render.masks import KV, Q, boolean, integer
-from generators.render.sizes import Size, plus, total
-from generators.scores import ScoreMod
+from attnfuzz.generators import scores
+from attnfuzz.generators.indices import Table
+from attnfuzz.generators.render.captures import Captures, fill
+from attnfuzz.generators.render.expressions import (
+    Expr,
+    Kind,
+    binary,
+    call,
+    method,
+    number,
+    promoted,
+    unary,
+)
+from attnfuzz.generators.render.masks import KV, Q, boolean, integer
+from attnfuzz.generators.render.sizes import Size, plus, total
+from attnfuzz.generators.scores import ScoreMod
 
 _INEXACT = ("tanh", "sigmoid", "sin", "cos")
 SCORE = Expr("score", kind="float", scored=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from generators.render.scene import Scene, dtype_argument
-from generators.render.sizes import largest
-from generators.render.tensors import storage
+from attnfuzz.generators.render.scene import Scene, dtype_argument
+from attnfuzz.generators.render.sizes import largest
+from attnfuzz.generators.render.tensors import storage
 
 EPSILON = "1e-6"
 

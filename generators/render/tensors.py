@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from generators.program import Input, Layout
-from generators.render.scene import Scene, dtype_argument
-from generators.render.sizes import Size, commas, plus, times, tuple_of
+from attnfuzz.generators.program import Input, Layout
+from attnfuzz.generators.render.scene import Scene, dtype_argument
+from attnfuzz.generators.render.sizes import Size, commas, plus, times, tuple_of
 
 Shape = tuple[Size, ...]
 

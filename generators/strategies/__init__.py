@@ -4,10 +4,10 @@ All that they build is valid by construction (`generators.validity`), and import
 import torch.
 """
 
-from generators.strategies.inputs import layouts
-from generators.strategies.masks import masks
-from generators.strategies.programs import programs
-from generators.strategies.scores import score_mods
-from generators.strategies.shapes import shapes
+from attnfuzz.generators.strategies.inputs import layouts
+from attnfuzz.generators.strategies.masks import masks
+from attnfuzz.generators.strategies.programs import programs
+from attnfuzz.generators.strategies.scores import score_mods
+from attnfuzz.generators.strategies.shapes import shapes
 
 __all__ = ["layouts", "masks", "programs", "score_mods", "shapes"]

@@ -7,13 +7,13 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from generators.kernels.specs import FlashAttn, KVCache
-from generators.program import Call, Input, Program, Shape
-from generators.strategies.draws import Draw, one_in, weighted
-from generators.strategies.inputs import BSHD, layouts
-from generators.strategies.kernels import SCALES
-from generators.strategies.running import Running
-from generators.strategies.shapes import Shapes
+from attnfuzz.generators.kernels.specs import FlashAttn, KVCache
+from attnfuzz.generators.program import Call, Input, Program, Shape
+from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
+from attnfuzz.generators.strategies.inputs import BSHD, layouts
+from attnfuzz.generators.strategies.kernels import SCALES
+from attnfuzz.generators.strategies.running import Running
+from attnfuzz.generators.strategies.shapes import Shapes
 
 LONGEST = 300
 """Lq and Lkv at most: on a CPU the kernels are interpreted."""

@@ -9,9 +9,9 @@ from typing import Any, Literal
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from generators.program import FloatDtype, Layout
-from generators.strategies.draws import Draw, one_in, weighted
-from generators.swarm import Swarm
+from attnfuzz.generators.program import FloatDtype, Layout
+from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
+from attnfuzz.generators.swarm import Swarm
 
 Packed = Literal["none", "kv", "qkv"]
 Triple = tuple[FloatDtype, FloatDtype, FloatDtype]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from generators.masks import (
+from attnfuzz.generators.masks import (
     AllFalse,
     AllTrue,
     And,
@@ -27,10 +27,10 @@ from generators.masks import (
     TableMask,
     Tree,
 )  # fmt: skip
-from generators.program import Shape
-from generators.strategies.draws import Draw, weighted
-from generators.strategies.expressions import Expressions
-from generators.swarm import EVERYTHING, Swarm
+from attnfuzz.generators.program import Shape
+from attnfuzz.generators.strategies.draws import Draw, weighted
+from attnfuzz.generators.strategies.expressions import Expressions
+from attnfuzz.generators.swarm import EVERYTHING, Swarm
 
 LEAVES = (
     (6, "causal"), (4, "sliding_window"), (3, "prefix_lm"), (4, "documents"), (2, "global_local"),

@@ -7,18 +7,18 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from generators.expressions import mask_axes
-from generators.kernels.specs import NpuFusionAttention
-from generators.masks import Mask
-from generators.program import Call, Input, Program, Shape, Surround
-from generators.render.dense import may_hide_everything
-from generators.render.scene import Scene
-from generators.strategies.draws import Draw, one_in, weighted
-from generators.strategies.inputs import BSHD, Inputs, layouts
-from generators.strategies.kernels import SCALES
-from generators.strategies.masks import Masks
-from generators.strategies.running import Running
-from generators.strategies.shapes import Shapes
+from attnfuzz.generators.expressions import mask_axes
+from attnfuzz.generators.kernels.specs import NpuFusionAttention
+from attnfuzz.generators.masks import Mask
+from attnfuzz.generators.program import Call, Input, Program, Shape, Surround
+from attnfuzz.generators.render.dense import may_hide_everything
+from attnfuzz.generators.render.scene import Scene
+from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
+from attnfuzz.generators.strategies.inputs import BSHD, Inputs, layouts
+from attnfuzz.generators.strategies.kernels import SCALES
+from attnfuzz.generators.strategies.masks import Masks
+from attnfuzz.generators.strategies.running import Running
+from attnfuzz.generators.strategies.shapes import Shapes
 
 ALL_TOKENS = 2147483647
 

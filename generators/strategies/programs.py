@@ -9,22 +9,22 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from generators.kernels.specs import Flex, Function, Handwritten, Kernel, Sdpa
-from generators.masks import Causal, Mask
-from generators.program import Input, Layout, Program, Shape, Surround, Training
-from generators.scores import ScoreMod
-from generators.strategies.draws import Draw, allowed, one_in, weighted
-from generators.strategies.expressions import Expressions
-from generators.strategies.flash_attn import FlashAttnPrograms
-from generators.strategies.inputs import BSHD, Inputs, layouts
-from generators.strategies.kernels import Kernels, Setting
-from generators.strategies.masks import Masks
-from generators.strategies.npu_fusion_attention import NpuFusionAttentionPrograms
-from generators.strategies.running import Running
-from generators.strategies.scores import Scores
-from generators.strategies.shapes import Shapes
-from generators.swarm import EVERYTHING, PROFILES, Swarm, UserFunction
-from generators.validity import no_gradient, problems
+from attnfuzz.generators.kernels.specs import Flex, Function, Handwritten, Kernel, Sdpa
+from attnfuzz.generators.masks import Causal, Mask
+from attnfuzz.generators.program import Input, Layout, Program, Shape, Surround, Training
+from attnfuzz.generators.scores import ScoreMod
+from attnfuzz.generators.strategies.draws import Draw, allowed, one_in, weighted
+from attnfuzz.generators.strategies.expressions import Expressions
+from attnfuzz.generators.strategies.flash_attn import FlashAttnPrograms
+from attnfuzz.generators.strategies.inputs import BSHD, Inputs, layouts
+from attnfuzz.generators.strategies.kernels import Kernels, Setting
+from attnfuzz.generators.strategies.masks import Masks
+from attnfuzz.generators.strategies.npu_fusion_attention import NpuFusionAttentionPrograms
+from attnfuzz.generators.strategies.running import Running
+from attnfuzz.generators.strategies.scores import Scores
+from attnfuzz.generators.strategies.shapes import Shapes
+from attnfuzz.generators.swarm import EVERYTHING, PROFILES, Swarm, UserFunction
+from attnfuzz.generators.validity import no_gradient, problems
 
 REFUSALS: dict[str, tuple[str, ...]] = {
     "function": (),

@@ -8,10 +8,10 @@ from typing import Any, get_args
 
 from hypothesis import strategies as st
 
-from generators.program import Call, Compile, Mesh, Placement, Shape, Surround, Training
-from generators.strategies.draws import Draw, one_in, weighted
-from generators.strategies.shapes import Shapes
-from generators.swarm import Swarm
+from attnfuzz.generators.program import Call, Compile, Mesh, Placement, Shape, Surround, Training
+from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
+from attnfuzz.generators.strategies.shapes import Shapes
+from attnfuzz.generators.swarm import Swarm
 
 MODES = (
     (2, "default"), (3, "reduce-overhead"), (1, "max-autotune-no-cudagraphs"), (1, "max-autotune"),
@@ -25,7 +25,8 @@ OPTIONS: tuple[dict[str, bool | int | str], ...] = (
     {"reorder_for_peak_memory": False}, {"emulate_precision_casts": True}, {"cpp_wrapper": True},
     {"loop_ordering_after_fusion": False}, {"max_fusion_size": 2}, {"realize_reads_threshold": 1},
     {"force_shape_pad": True}, {"graph_partition": False}, {"nan_asserts": False},
-    {"cpp.simdlen": 0}, {"cpp.min_chunk_size": 1}, {"cpp.max_horizontal_fusion_size": 1},
+    {"cpp.no_redundant_loops": False}, {"cpp.min_chunk_size": 1},
+    {"cpp.max_horizontal_fusion_size": 1},
     {"cpp.enable_loop_tail_vec": False}, {"cpp.enable_tiling_heuristics": False},
     {"size_asserts": True, "aggressive_fusion": True}, {"b2b_gemm_pass": True},
     {"max_autotune": True, "max_autotune_gemm_backends": "ATEN,CPP"}, {"combo_kernels": True},

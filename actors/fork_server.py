@@ -21,7 +21,7 @@ from attnfuzz.actors.virtual.cards import CARDS, card_of
 
 START_S = 600.0  # the first start on a machine builds a header, perhaps in a queue of zygotes
 MARKER = "ATTNFUZZ_ZYGOTE"
-ZYGOTE = Path(__file__).with_name("zygote.py")  # run, never imported: it wants torch
+ZYGOTE = Path(__file__).resolve().with_name("zygote.py")  # run, never imported: it wants torch
 
 
 DECIDES_NUMBERS = (

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import psutil
@@ -80,8 +80,14 @@ def marked(run_id: str) -> list[int]:
 
 def busy_workers(run_id: str) -> list[int]:
     """Actors in the middle of a task: Ray puts the method's name into the process's title."""
-    titles = {pid: " ".join(psutil.Process(pid).cmdline()) for pid in marked(run_id)}
-    return [pid for pid, title in titles.items() if title.startswith("ray::Worker.run_programs")]
+    return [pid for pid in marked(run_id) if title(pid).startswith("ray::Worker.run_programs")]
+
+
+def title(pid: int) -> str:
+    try:
+        return " ".join(psutil.Process(pid).cmdline())
+    except psutil.Error:  # it has ended since
+        return ""
 
 
 def test_a_toolchain_without_torch_is_one_sentence(scratch: Scratch) -> None:
@@ -212,7 +218,8 @@ def test_a_task_whose_workers_always_die_is_given_up(run_id: str) -> None:
     done: list[Finished] = []
     while not done:
         for pid in busy_workers(run_id):
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         done = pool.wait(0.5)
     assert done[0].result == WorkerDied(3)
     assert pool.free == 2

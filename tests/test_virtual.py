@@ -27,6 +27,7 @@ from attnfuzz.generators.masks import Compare
 from attnfuzz.generators.outcome import Failure, FailureKind, Layer, Outcome, Phase, Raised
 from attnfuzz.generators.program import Compile, Input, Mesh, Program, Shape, Surround, Training
 from attnfuzz.generators.render import repro, source
+from attnfuzz.generators.scores import FloatLookup
 from attnfuzz.generators.shards import stream
 from attnfuzz.generators.swarm import profile_for
 from attnfuzz.generators.validity import problems
@@ -327,14 +328,10 @@ def test_what_comes_of_the_cards_not_being_there_is_no_failure(
 @pytest.mark.slow
 @needs_kernels
 def test_a_failure_has_its_kind_and_layer(on_card: Callable[..., Outcome]) -> None:
-    cached = replace(
-        SMALL,
-        kernel=Flex(block_mask=BlockMaskSpec(made="cached"), mods="nested"),
-        compile=Compile(fullgraph=True),
-    )
-    failure = on_card(cached).failure
+    row = FloatLookup(table=Table(axes=("q_idx",), dtype="float32"))
+    failure = on_card(replace(SMALL, score_mod=row)).failure
     assert failure is not None
-    assert (failure.kind, failure.layer) == (FailureKind.COMPILE_ERROR, Layer.DYNAMO)
+    assert (failure.kind, failure.layer) == (FailureKind.COMPILE_ERROR, Layer.INDUCTOR)
 
 
 @pytest.mark.slow

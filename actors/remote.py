@@ -8,13 +8,14 @@ from collections.abc import Sequence
 
 import ray
 
-from attnfuzz.actors import confine, devices
-from attnfuzz.actors.job import Deadlines
-from attnfuzz.actors.sandbox import SandboxError
+from attnfuzz.actors.sandbox import confine
+from attnfuzz.actors.sandbox.job import Deadlines
+from attnfuzz.actors.sandbox.sandbox import SandboxError
 from attnfuzz.actors.shard import Shard, ShardReport
+from attnfuzz.actors.targets import devices
 from attnfuzz.actors.worker import Executor, Until, WorkerConfig
-from attnfuzz.generators.outcome import Outcome
-from attnfuzz.generators.program import Program
+from attnfuzz.generators.model.outcome import Outcome
+from attnfuzz.generators.model.program import Program
 
 
 @ray.remote(num_cpus=1, max_restarts=2)

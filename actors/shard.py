@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from attnfuzz.actors.verdict import is_defect
+from attnfuzz.actors.sandbox.verdict import is_defect
 from attnfuzz.corpus.signature import signature
-from attnfuzz.generators.codec import program_id
-from attnfuzz.generators.outcome import Outcome
-from attnfuzz.generators.program import Program
-from attnfuzz.generators.swarm import UserFunction
+from attnfuzz.generators.model.codec import program_id
+from attnfuzz.generators.model.outcome import Outcome
+from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.strategies.swarm import UserFunction
 
 KEPT_PER_KEY = 3
 

@@ -12,16 +12,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from attnfuzz.actors import growth, verdict
-from attnfuzz.actors.job import Deadlines, Job, Limits
-from attnfuzz.actors.sandbox import Sandbox, SandboxError
+from attnfuzz.actors.oracles import compile_time as growth
+from attnfuzz.actors.sandbox import verdict
+from attnfuzz.actors.sandbox.job import Deadlines, Job, Limits
+from attnfuzz.actors.sandbox.sandbox import Sandbox, SandboxError
 from attnfuzz.actors.shard import Shard, ShardReport, Tally
-from attnfuzz.actors.target import TARGETS
+from attnfuzz.actors.targets.target import TARGETS
 from attnfuzz.generators.kernels import refusals
-from attnfuzz.generators.outcome import Outcome
-from attnfuzz.generators.program import Program
+from attnfuzz.generators.model.outcome import Outcome
+from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render import source
-from attnfuzz.generators.shards import shard_programs
+from attnfuzz.generators.strategies.shards import shard_programs
 
 __all__ = ["Executor", "Shard", "ShardReport", "Until", "WorkerConfig"]
 

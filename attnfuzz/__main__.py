@@ -2,6 +2,6 @@
 
 import sys
 
-from attnfuzz.fuzz.cli import main
+from attnfuzz.fuzz.cli.app import main
 
 sys.exit(main())

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from attnfuzz.corpus.case import CaseError, find_cases, read_bucket, read_case
 from attnfuzz.corpus.files import UNFINISHED
-from attnfuzz.corpus.rows import ENDS
-from attnfuzz.corpus.rows import State as FailureState
-from attnfuzz.corpus.store import DATABASE, Store, StoreError
-from attnfuzz.generators.codec import program_id
-from attnfuzz.generators.shards import shard_programs
+from attnfuzz.corpus.store.rows import ENDS
+from attnfuzz.corpus.store.rows import State as FailureState
+from attnfuzz.corpus.store.store import DATABASE, Store, StoreError
+from attnfuzz.generators.model.codec import program_id
+from attnfuzz.generators.strategies.shards import shard_programs
 
 CORPUS = "corpus"
 

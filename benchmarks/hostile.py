@@ -124,7 +124,7 @@ def _late(number: int, frame: object) -> None:
 
 def attempt(arguments: list[str], watch: Watch, work: Path) -> tuple[str, str]:
     """Runs a command in this process; how it ended, and what was seen."""
-    from attnfuzz.fuzz.cli import main
+    from attnfuzz.fuzz.cli.app import main
 
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
     watch.seen.clear()

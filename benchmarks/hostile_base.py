@@ -21,12 +21,12 @@ from attnfuzz.corpus.case import (
 )
 from attnfuzz.corpus.confirmation import Confirmation, add_confirmation
 from attnfuzz.corpus.known_issues import SHIPPED as KNOWN_ISSUES
-from attnfuzz.corpus.store import State, Store
-from attnfuzz.generators.codec import dump_yaml, load_yaml_safely, program_id
+from attnfuzz.corpus.store.store import State, Store
 from attnfuzz.generators.kernels.specs import Flex
-from attnfuzz.generators.outcome import Outcome
-from attnfuzz.generators.program import Program
-from attnfuzz.generators.validity import problems
+from attnfuzz.generators.model.codec import dump_yaml, load_yaml_safely, program_id
+from attnfuzz.generators.model.outcome import Outcome
+from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.model.validity import problems
 from benchmarks.hostile_mutations import SECRET
 
 SHIPPED = Path(__file__).resolve().parents[1] / "corpus" / "cases"

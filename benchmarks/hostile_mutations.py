@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from attnfuzz.generators.codec import dump_yaml, load_yaml_safely
+from attnfuzz.generators.model.codec import dump_yaml, load_yaml_safely
 
 CANARY = "CANARY"
 """The file that foreign code would make."""

@@ -19,8 +19,8 @@ from typing import Any
 import typer.main
 
 from attnfuzz.actors.shard import ShardReport, Tally
-from attnfuzz.actors.target import TARGETS
-from attnfuzz.fuzz.tasks import (
+from attnfuzz.actors.targets.target import TARGETS
+from attnfuzz.fuzz.campaign.tasks import (
     Answer,
     Finished,
     Handle,
@@ -30,7 +30,7 @@ from attnfuzz.fuzz.tasks import (
     ShardTask,
     Task,
 )
-from attnfuzz.generators.outcome import Outcome
+from attnfuzz.generators.model.outcome import Outcome
 from attnfuzz.generators.render import source
 from benchmarks.hostile_base import VERSIONS
 from benchmarks.hostile_mutations import CANARY
@@ -223,9 +223,10 @@ def install(watch: Watch) -> None:
 
 def stub(watch: Watch) -> None:
     """Puts stubs where processes would be started, and makes the command line once."""
-    import attnfuzz.fuzz.cli_pool
-    import attnfuzz.fuzz.launch
-    from attnfuzz.actors import scratch, targets
+    import attnfuzz.fuzz.campaign.launch
+    import attnfuzz.fuzz.cli.pool
+    from attnfuzz.actors.sandbox import scratch
+    from attnfuzz.actors.targets import availability as targets
 
     @contextlib.contextmanager
     def pool_in(
@@ -239,9 +240,9 @@ def stub(watch: Watch) -> None:
     def ray_pool(config: Any, workers: int) -> StubPool:
         return StubPool(watch, config.targets[0])
 
-    vars(attnfuzz.fuzz.cli_pool)["pool_in"] = pool_in
-    for module in (targets, attnfuzz.fuzz.launch):
+    vars(attnfuzz.fuzz.cli.pool)["pool_in"] = pool_in
+    for module in (targets, attnfuzz.fuzz.campaign.launch):
         vars(module)["targets"] = all_targets
     scratch.Scratch.create = classmethod(lambda cls, base="/tmp": _Folder())  # type: ignore
-    sys.modules["attnfuzz.fuzz.ray_pool"] = types.SimpleNamespace(RayPool=ray_pool)  # type: ignore
+    sys.modules["attnfuzz.fuzz.campaign.ray_pool"] = types.SimpleNamespace(RayPool=ray_pool)  # type: ignore
     vars(typer.main)["get_command"] = functools.cache(typer.main.get_command)

@@ -17,14 +17,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from attnfuzz.actors.scratch import Scratch
-from attnfuzz.actors.target import TARGETS
+from attnfuzz.actors.sandbox.scratch import Scratch
+from attnfuzz.actors.targets.target import TARGETS
 from attnfuzz.actors.worker import Executor, WorkerConfig
 from attnfuzz.corpus.known_issues import match
 from attnfuzz.corpus.signature import signature
-from attnfuzz.generators.codec import dump_program, program_id
-from attnfuzz.generators.outcome import Outcome
-from attnfuzz.generators.shards import stream
+from attnfuzz.generators.model.codec import dump_program, program_id
+from attnfuzz.generators.model.outcome import Outcome
+from attnfuzz.generators.strategies.shards import stream
 
 SHARD = 10
 TOLD = 50

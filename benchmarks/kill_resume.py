@@ -29,7 +29,7 @@ from random import Random
 
 import yaml
 
-from attnfuzz.actors import confine, procs, reaper
+from attnfuzz.actors.sandbox import confine, procs, reaper
 from benchmarks.campaign_state import State, damage, grown, inspect, once
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -20,16 +20,16 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from attnfuzz.actors.job import Deadlines
-from attnfuzz.actors.scratch import Scratch
+from attnfuzz.actors.sandbox.job import Deadlines
+from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.worker import WorkerConfig
-from attnfuzz.fuzz.cli_pool import outcomes
-from attnfuzz.fuzz.config import load_config
-from attnfuzz.fuzz.ray_pool import RayPool
-from attnfuzz.generators.codec import dump_program
-from attnfuzz.generators.outcome import DEADLINE, FailureKind, Outcome
-from attnfuzz.generators.program import Program
-from attnfuzz.generators.shards import shard_programs
+from attnfuzz.fuzz.campaign.config import load_config
+from attnfuzz.fuzz.campaign.ray_pool import RayPool
+from attnfuzz.fuzz.cli.pool import outcomes
+from attnfuzz.generators.model.codec import dump_program
+from attnfuzz.generators.model.outcome import DEADLINE, FailureKind, Outcome
+from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.strategies.shards import shard_programs
 
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "overnight.yaml"
 SHARDS = 10

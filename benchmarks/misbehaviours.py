@@ -8,8 +8,8 @@ from __future__ import annotations
 import textwrap
 from dataclasses import dataclass
 
-from attnfuzz.actors.job import Deadlines, Job
-from attnfuzz.generators.outcome import FailureKind, Outcome
+from attnfuzz.actors.sandbox.job import Deadlines, Job
+from attnfuzz.generators.model.outcome import FailureKind, Outcome
 
 PASSED = "passed"
 HANG = FailureKind.HANG.value

@@ -21,9 +21,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from attnfuzz.actors.job import Limits
-from attnfuzz.actors.sandbox import Sandbox
-from attnfuzz.actors.scratch import LOCK, Scratch
+from attnfuzz.actors.sandbox.job import Limits
+from attnfuzz.actors.sandbox.sandbox import Sandbox
+from attnfuzz.actors.sandbox.scratch import LOCK, Scratch
 from benchmarks.misbehaviours import MISBEHAVIOURS, WELL_BEHAVED, Misbehaviour, called
 
 LIMITS = Limits(memory_mb=2048, file_mb=256)

@@ -30,12 +30,12 @@ from rich.table import Table
 
 from attnfuzz.corpus.bucket import Bucket
 from attnfuzz.corpus.case import read_bucket
-from attnfuzz.corpus.store import Store
-from attnfuzz.fuzz.config import CampaignConfig, load_config
-from attnfuzz.fuzz.findings import bucket_folders
-from attnfuzz.fuzz.launch import launch
-from attnfuzz.fuzz.live import BucketView, Snapshot
-from attnfuzz.generators.swarm import UserFunction
+from attnfuzz.corpus.store.store import Store
+from attnfuzz.fuzz.campaign.config import CampaignConfig, load_config
+from attnfuzz.fuzz.campaign.launch import launch
+from attnfuzz.fuzz.report.findings import bucket_folders
+from attnfuzz.fuzz.report.live import BucketView, Snapshot
+from attnfuzz.generators.strategies.swarm import UserFunction
 
 HERE = Path(__file__).resolve().parent / "seeds"
 NPU = HERE.parents[1] / "configs" / "torch_npu_stand_in.py"

@@ -20,15 +20,15 @@ import psutil
 import typer
 from rich.console import Console
 
-from attnfuzz.actors.scratch import Scratch
+from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.worker import Executor, WorkerConfig
 from attnfuzz.corpus.signature import signature
-from attnfuzz.fuzz.pool import run_all
-from attnfuzz.fuzz.ray_pool import RayPool
-from attnfuzz.fuzz.tasks import RunTask
-from attnfuzz.generators.outcome import Outcome
-from attnfuzz.generators.program import Program
-from attnfuzz.generators.shards import shard_programs
+from attnfuzz.fuzz.campaign.pool import run_all
+from attnfuzz.fuzz.campaign.ray_pool import RayPool
+from attnfuzz.fuzz.campaign.tasks import RunTask
+from attnfuzz.generators.model.outcome import Outcome
+from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.strategies.shards import shard_programs
 
 SHARD = 10
 AGAIN = 5
@@ -41,7 +41,7 @@ def zygotes() -> dict[int, float]:
     for process in psutil.process_iter(["cmdline", "ppid"]):
         command = process.info["cmdline"] or []
         # A child of a zygote has its command line too.
-        if any(part.endswith("actors/zygote.py") for part in command):
+        if any(part.endswith("actors/sandbox/zygote.py") for part in command):
             found[process.pid] = (process.info["ppid"], process.memory_info().rss / MIB)
     return {pid: rss for pid, (parent, rss) in found.items() if parent not in found}
 

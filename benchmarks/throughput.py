@@ -22,14 +22,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 
-from attnfuzz.actors.scratch import Scratch
-from attnfuzz.actors.target import TARGETS
+from attnfuzz.actors.sandbox.scratch import Scratch
+from attnfuzz.actors.targets.target import TARGETS
 from attnfuzz.actors.worker import Executor, Shard, ShardReport, WorkerConfig
-from attnfuzz.fuzz.pool import InlinePool, Pool, run_all
-from attnfuzz.fuzz.ray_pool import RayPool
-from attnfuzz.fuzz.tasks import ShardTask
-from attnfuzz.generators.program import Program
-from attnfuzz.generators.shards import stream
+from attnfuzz.fuzz.campaign.pool import InlinePool, Pool, run_all
+from attnfuzz.fuzz.campaign.ray_pool import RayPool
+from attnfuzz.fuzz.campaign.tasks import ShardTask
+from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.strategies.shards import stream
 
 SHARD = 10
 VIRTUAL = ("virtual-sm90", "virtual-sm86", "interpreted-sm90")

@@ -16,7 +16,7 @@ from typing import Any
 
 from attnfuzz.corpus.models import BucketFile, checked
 from attnfuzz.corpus.signature import Signature, output_class
-from attnfuzz.generators.outcome import Failure
+from attnfuzz.generators.model.outcome import Failure
 
 NUMBERS = ("dq", "dk", "dv")
 

@@ -28,7 +28,7 @@ from attnfuzz.corpus.models import (
     checked_environment,
 )
 from attnfuzz.corpus.signature import signature
-from attnfuzz.generators.codec import (
+from attnfuzz.generators.model.codec import (
     dump_program,
     dump_yaml,
     load_program,
@@ -37,9 +37,9 @@ from attnfuzz.generators.codec import (
     outcome_to_data,
     program_id,
 )
-from attnfuzz.generators.outcome import Failure, Outcome
-from attnfuzz.generators.program import Program
-from attnfuzz.generators.reading import (
+from attnfuzz.generators.model.outcome import Failure, Outcome
+from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.reading.files import (
     ProgramError,
     folders,
     holding,

@@ -10,8 +10,8 @@ from typing import Literal
 from attnfuzz.corpus.case import CaseError
 from attnfuzz.corpus.files import write_atomically
 from attnfuzz.corpus.models import ConfirmationsFile, checked
-from attnfuzz.generators.codec import dump_yaml, load_yaml_safely
-from attnfuzz.generators.reading import ProgramError, is_there, read_inside
+from attnfuzz.generators.model.codec import dump_yaml, load_yaml_safely
+from attnfuzz.generators.reading.files import ProgramError, is_there, read_inside
 
 CONFIRMATIONS = "confirmations.yaml"
 

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from attnfuzz.generators.reading import ProgramError, is_there
+from attnfuzz.generators.reading.files import ProgramError, is_there
 
 UNFINISHED = ".unfinished-"
 """Begins the name of what is being written. It is derived from the final name, so that whoever

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from attnfuzz.generators.outcome import Frame
+from attnfuzz.generators.model.outcome import Frame
 
 TOP = 3
 """Frames kept."""

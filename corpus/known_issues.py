@@ -16,11 +16,11 @@ from packaging.version import InvalidVersion, Version
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from attnfuzz.corpus.signature import exception_type
-from attnfuzz.generators.codec import load_yaml_safely
-from attnfuzz.generators.features import features
-from attnfuzz.generators.outcome import Failure, FailureKind
-from attnfuzz.generators.program import Program
-from attnfuzz.generators.safe_yaml import ProgramError, read_text
+from attnfuzz.generators.model.codec import load_yaml_safely
+from attnfuzz.generators.model.features import features
+from attnfuzz.generators.model.outcome import Failure, FailureKind
+from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.reading.safe_yaml import ProgramError, read_text
 
 SHIPPED = Path(__file__).with_name("known_issues.yaml")
 

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from attnfuzz.generators.complaints import complaint
-from attnfuzz.generators.outcome import FailureKind, Layer
-from attnfuzz.generators.reading import ProgramError
+from attnfuzz.generators.model.outcome import FailureKind, Layer
+from attnfuzz.generators.reading.complaints import complaint
+from attnfuzz.generators.reading.files import ProgramError
 
 Hex = Annotated[str, Field(pattern=r"^[0-9a-f]+$", max_length=64)]
 ProgramId = Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]

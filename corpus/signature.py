@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from attnfuzz.corpus.frames import is_stack, telling_frames
 from attnfuzz.corpus.mask import first_diagnosis, mask_diagnosis, mask_volatile
 from attnfuzz.corpus.title import title as shortened
-from attnfuzz.generators.outcome import (
+from attnfuzz.generators.model.outcome import (
     DEEPER,
     Diff,
     Failure,
@@ -27,7 +27,7 @@ from attnfuzz.generators.outcome import (
     Raised,
     said,
 )
-from attnfuzz.generators.program import Program
+from attnfuzz.generators.model.program import Program
 
 _PHASE_CLASS = {
     Phase.BUILD: "eager",  # what makes the inputs is eager torch too

@@ -21,16 +21,16 @@ from rich.table import Table
 
 from attnfuzz.corpus.bucket import Bucket
 from attnfuzz.corpus.signature import signature
-from attnfuzz.corpus.store import FailureRow, Store
-from attnfuzz.fuzz.cli_common import MAX_WORKERS, Json, console, emit
-from attnfuzz.fuzz.cli_pool import outcomes, pool
-from attnfuzz.fuzz.config import CampaignConfig, load_config
+from attnfuzz.corpus.store.store import FailureRow, Store
+from attnfuzz.fuzz.campaign.config import CampaignConfig, load_config
+from attnfuzz.fuzz.campaign.launch import launch
+from attnfuzz.fuzz.campaign.tasks import RunTask
+from attnfuzz.fuzz.cli.common import MAX_WORKERS, Json, console, emit
+from attnfuzz.fuzz.cli.pool import outcomes, pool
 from attnfuzz.fuzz.errors import EXIT_CHANGED, EXIT_OK, UserError
-from attnfuzz.fuzz.launch import launch
-from attnfuzz.fuzz.live import Snapshot
-from attnfuzz.fuzz.tasks import RunTask
-from attnfuzz.generators.codec import program_id
-from attnfuzz.generators.program import Program
+from attnfuzz.fuzz.report.live import Snapshot
+from attnfuzz.generators.model.codec import program_id
+from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render import repro
 
 FAULTS = Path(__file__).resolve().parent.parent / "benchmarks" / "planted"

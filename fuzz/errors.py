@@ -23,14 +23,14 @@ EXIT_DEFECT = 70
 EXIT_INTERRUPTED = 130
 
 SENTENCES = (
-    ("attnfuzz.actors.sandbox", "SandboxError"),
-    ("attnfuzz.actors.scratch", "ScratchError"),
+    ("attnfuzz.actors.sandbox.sandbox", "SandboxError"),
+    ("attnfuzz.actors.sandbox.scratch", "ScratchError"),
     ("attnfuzz.corpus.case", "CaseError"),
     ("attnfuzz.corpus.known_issues", "KnownIssueError"),
-    ("attnfuzz.corpus.store", "StoreError"),
-    ("attnfuzz.fuzz.campaign", "CampaignError"),
-    ("attnfuzz.fuzz.config", "ConfigError"),
-    ("attnfuzz.generators.reading", "ProgramError"),
+    ("attnfuzz.corpus.store.store", "StoreError"),
+    ("attnfuzz.fuzz.campaign.controller", "CampaignError"),
+    ("attnfuzz.fuzz.campaign.config", "ConfigError"),
+    ("attnfuzz.generators.reading.files", "ProgramError"),
 )
 """Exceptions of ours whose message is already the one sentence to show: (module, class)."""
 

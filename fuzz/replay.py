@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from attnfuzz.corpus.signature import key_without_stack, signature
-from attnfuzz.generators.outcome import Failure, FailureKind, Outcome
-from attnfuzz.generators.program import Program
+from attnfuzz.generators.model.outcome import Failure, FailureKind, Outcome
+from attnfuzz.generators.model.program import Program
 
 CONFIDENCE = 0.99
 RUNS_AT_LEAST = 3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from attnfuzz.actors.shard import Shard, ShardReport, Tally
-from attnfuzz.fuzz.tasks import (
+from attnfuzz.fuzz.campaign.tasks import (
     Answer,
     Finished,
     Handle,
@@ -14,10 +14,18 @@ from attnfuzz.fuzz.tasks import (
     Task,
 )
 from attnfuzz.generators.kernels.specs import Handwritten, Sdpa
-from attnfuzz.generators.masks import Causal
-from attnfuzz.generators.outcome import Diff, Failure, FailureKind, Layer, Outcome, Phase, Raised
-from attnfuzz.generators.program import Compile, Input, Program, Shape
-from attnfuzz.generators.seeds import derive
+from attnfuzz.generators.model.masks import Causal
+from attnfuzz.generators.model.outcome import (
+    Diff,
+    Failure,
+    FailureKind,
+    Layer,
+    Outcome,
+    Phase,
+    Raised,
+)
+from attnfuzz.generators.model.program import Compile, Input, Program, Shape
+from attnfuzz.generators.strategies.seeds import derive
 
 PASSED = Outcome(status="passed")
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex
-from attnfuzz.generators.masks import Causal
-from attnfuzz.generators.program import Compile, Input, Program, Shape, Training
+from attnfuzz.generators.model.masks import Causal
+from attnfuzz.generators.model.program import Compile, Input, Program, Shape, Training
 
 BF16 = Input(dtype="bfloat16")
 

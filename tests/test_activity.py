@@ -13,11 +13,11 @@ import psutil
 import pytest
 from sources import source
 
-from attnfuzz.actors.activity import KEPT, POLLING, Activity, Thread
-from attnfuzz.actors.job import Deadlines, Job
-from attnfuzz.actors.sandbox import Sandbox
-from attnfuzz.actors.scratch import Scratch
-from attnfuzz.generators.outcome import DEADLINE, FailureKind
+from attnfuzz.actors.sandbox.activity import KEPT, POLLING, Activity, Thread
+from attnfuzz.actors.sandbox.job import Deadlines, Job
+from attnfuzz.actors.sandbox.sandbox import Sandbox
+from attnfuzz.actors.sandbox.scratch import Scratch
+from attnfuzz.generators.model.outcome import DEADLINE, FailureKind
 
 PAUSE_S = 0.3
 
@@ -196,7 +196,9 @@ def test_who_waits_for_its_own_is_not_kept_by_others(
     monkeypatch: pytest.MonkeyPatch, threads: list[Thread], kept: float
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
-    monkeypatch.setattr("attnfuzz.actors.activity._threads", lambda pids: dict(enumerate(threads)))
+    monkeypatch.setattr(
+        "attnfuzz.actors.sandbox.activity._threads", lambda pids: dict(enumerate(threads))
+    )
     activity = Activity(100.0)
     activity.look([], now=110.0)
     assert activity.kept == pytest.approx(kept)

@@ -19,11 +19,19 @@ from attnfuzz.corpus.bucket import (
     new_bucket,
 )
 from attnfuzz.corpus.signature import Signature, signature
-from attnfuzz.generators.features import features
 from attnfuzz.generators.kernels.specs import Flex, Handwritten, Sdpa
-from attnfuzz.generators.masks import Causal, Natten, Not, SlidingWindow
-from attnfuzz.generators.outcome import Diff, Failure, FailureKind, Frame, Layer, Phase, Raised
-from attnfuzz.generators.program import (
+from attnfuzz.generators.model.features import features
+from attnfuzz.generators.model.masks import Causal, Natten, Not, SlidingWindow
+from attnfuzz.generators.model.outcome import (
+    Diff,
+    Failure,
+    FailureKind,
+    Frame,
+    Layer,
+    Phase,
+    Raised,
+)
+from attnfuzz.generators.model.program import (
     Call,
     Compile,
     Input,

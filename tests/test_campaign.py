@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from attnfuzz.corpus.store import State, Store
-from attnfuzz.fuzz.campaign import Campaign, CampaignError, CampaignResult
-from attnfuzz.fuzz.config import CampaignConfig
-from attnfuzz.fuzz.launch import claim
-from attnfuzz.fuzz.live import Snapshot
-from attnfuzz.fuzz.tasks import Answer, RunTask, ShardTask, Task, WorkerDied
-from attnfuzz.generators.outcome import FailureKind
+from attnfuzz.corpus.store.store import State, Store
+from attnfuzz.fuzz.campaign.config import CampaignConfig
+from attnfuzz.fuzz.campaign.controller import Campaign, CampaignError, CampaignResult
+from attnfuzz.fuzz.campaign.launch import claim
+from attnfuzz.fuzz.campaign.tasks import Answer, RunTask, ShardTask, Task, WorkerDied
+from attnfuzz.fuzz.report.live import Snapshot
+from attnfuzz.generators.model.outcome import FailureKind
 from tests.fake_pool import PASSED, FakePool, Slow, hung, raised
 
 SHARDS = 4

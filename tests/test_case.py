@@ -27,11 +27,19 @@ from attnfuzz.corpus.case import (
 )
 from attnfuzz.corpus.files import UNFINISHED, write_atomically
 from attnfuzz.corpus.signature import signature
-from attnfuzz.generators.features import features
 from attnfuzz.generators.kernels.specs import Sdpa
-from attnfuzz.generators.masks import Causal
-from attnfuzz.generators.outcome import Diff, Failure, FailureKind, Frame, Layer, Phase, Raised
-from attnfuzz.generators.program import Program
+from attnfuzz.generators.model.features import features
+from attnfuzz.generators.model.masks import Causal
+from attnfuzz.generators.model.outcome import (
+    Diff,
+    Failure,
+    FailureKind,
+    Frame,
+    Layer,
+    Phase,
+    Raised,
+)
+from attnfuzz.generators.model.program import Program
 
 ROOT = Path(__file__).resolve().parents[1]
 NASTY = "tabs\tand \x00 \x1b[0m \u2028 \ud800 line\r\nends: 'quotes' \"too\"\n  - # !!python\n"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from attnfuzz.generators.codec import outcome_from_data
+from attnfuzz.generators.model.codec import outcome_from_data
 from tests.child_programs import (
     HANDWRITTEN,
     REFERENCE,

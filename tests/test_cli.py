@@ -257,7 +257,7 @@ def test_every_generated_document_is_a_program_file(scratch: Path, attnfuzz: Run
 @pytest.mark.parametrize("arguments", [("--help",), ("generate", "--count", "3"), ("render", "-")])
 def test_neither_torch_nor_ray_is_imported(arguments: tuple[str, ...]) -> None:
     check = (
-        "import sys; from attnfuzz.fuzz.cli import main; code = main(sys.argv[1:]); "
+        "import sys; from attnfuzz.fuzz.cli.app import main; code = main(sys.argv[1:]); "
         "loaded = {'torch', 'ray', 'numpy'} & set(sys.modules); "
         "sys.exit(code or (f'loaded {loaded}' if loaded else 0))"
     )

@@ -19,12 +19,12 @@ from attnfuzz.corpus.case import Case, Preload, write_bucket, write_case
 from attnfuzz.corpus.signature import signature
 from attnfuzz.fuzz.errors import EXIT_BAD_INPUT, EXIT_CHANGED, EXIT_OK
 from attnfuzz.fuzz.replay import seen_failure
-from attnfuzz.generators.codec import dump_program
-from attnfuzz.generators.features import features
 from attnfuzz.generators.kernels.specs import Sdpa
-from attnfuzz.generators.masks import Causal
-from attnfuzz.generators.outcome import Diff, Failure, FailureKind, Layer, Phase
-from attnfuzz.generators.program import Program
+from attnfuzz.generators.model.codec import dump_program
+from attnfuzz.generators.model.features import features
+from attnfuzz.generators.model.masks import Causal
+from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Layer, Phase
+from attnfuzz.generators.model.program import Program
 from tests.kernels_toolchain import TOOLCHAIN, needs_kernels
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from attnfuzz.fuzz.report import SEVERITY, Row, Totals, triage, triage_json, worst_first
-from attnfuzz.generators.outcome import FailureKind
+from attnfuzz.fuzz.report.tables import SEVERITY, Row, Totals, triage, triage_json, worst_first
+from attnfuzz.generators.model.outcome import FailureKind
 
 WRONG = Row(
     id="b1", kind="wrong_result", layer="inductor", title="out is wrong", state="done",

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnfuzz.generators.codec import (
+from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex
+from attnfuzz.generators.model.codec import (
     ProgramError,
     dump_program,
     dump_yaml,
@@ -25,13 +26,20 @@ from attnfuzz.generators.codec import (
     read_text,
     to_data,
 )
-from attnfuzz.generators.indices import Table
-from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex
-from attnfuzz.generators.masks import And, Causal, Not, TableMask
-from attnfuzz.generators.outcome import Cost, Diff, Failure, FailureKind, Layer, Outcome, Phase
-from attnfuzz.generators.program import Call, Compile, Input, Layout, Program, Shape, Training
-from attnfuzz.generators.safe_yaml import MAX_BYTES, MAX_DEPTH
-from attnfuzz.generators.scores import FloatBinary, FloatConst, Score, Softcap
+from attnfuzz.generators.model.indices import Table
+from attnfuzz.generators.model.masks import And, Causal, Not, TableMask
+from attnfuzz.generators.model.outcome import (
+    Cost,
+    Diff,
+    Failure,
+    FailureKind,
+    Layer,
+    Outcome,
+    Phase,
+)
+from attnfuzz.generators.model.program import Call, Compile, Input, Layout, Program, Shape, Training
+from attnfuzz.generators.model.scores import FloatBinary, FloatConst, Score, Softcap
+from attnfuzz.generators.reading.safe_yaml import MAX_BYTES, MAX_DEPTH
 from attnfuzz.generators.strategies import programs
 
 RICH = Program(
@@ -134,9 +142,8 @@ def test_equal_programs_have_one_id() -> None:
 
 
 def test_the_id_does_not_depend_on_the_process() -> None:
-    script = (
-        f"from attnfuzz.generators.codec import *; print(program_id(load_program({RICH_YAML!r})))"
-    )
+    names = "from attnfuzz.generators.model.codec import load_program, program_id"
+    script = f"{names}; print(program_id(load_program({RICH_YAML!r})))"
     for hash_seed in ("1", "2"):
         ran = subprocess.run(
             [sys.executable, "-c", script],

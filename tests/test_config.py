@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from attnfuzz.fuzz.config import CampaignConfig, ConfigError, load_config
+from attnfuzz.fuzz.campaign.config import CampaignConfig, ConfigError, load_config
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 

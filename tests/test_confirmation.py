@@ -15,9 +15,9 @@ from attnfuzz.corpus.confirmation import (
     add_confirmation,
     read_confirmations,
 )
-from attnfuzz.fuzz.cli_replay import _record
-from attnfuzz.fuzz.pages import page
+from attnfuzz.fuzz.cli.replay import _record
 from attnfuzz.fuzz.replay import Replayed, Seen, Verdict
+from attnfuzz.fuzz.report.pages import page
 
 CASES = Path(__file__).resolve().parent.parent / "corpus" / "cases"
 THERE = {"card": "NVIDIA H200", "architecture": "sm90", "torch": "2.11.0+cu130"}

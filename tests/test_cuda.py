@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from attnfuzz.actors.job import Job, Limits
-from attnfuzz.actors.sandbox import Sandbox
-from attnfuzz.actors.scratch import Scratch
+from attnfuzz.actors.sandbox.job import Job, Limits
+from attnfuzz.actors.sandbox.sandbox import Sandbox
+from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.worker import Executor, WorkerConfig
 from attnfuzz.generators.kernels.specs import Sdpa
-from attnfuzz.generators.outcome import FailureKind, Outcome
-from attnfuzz.generators.program import Compile, Input, Shape
+from attnfuzz.generators.model.outcome import FailureKind, Outcome
+from attnfuzz.generators.model.program import Compile, Input, Shape
 from tests.child_programs import source
 from tests.flex_program import trained_flex
 

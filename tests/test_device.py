@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from attnfuzz.actors.devices import DEVICES, Device, make_known, not_pinned
-from attnfuzz.actors.fork_server import ForkServer
-from attnfuzz.actors.job import Job
-from attnfuzz.actors.sandbox import SandboxError
-from attnfuzz.actors.scratch import Scratch
-from attnfuzz.actors.target import TARGETS
+from attnfuzz.actors.sandbox.fork_server import ForkServer
+from attnfuzz.actors.sandbox.job import Job
+from attnfuzz.actors.sandbox.sandbox import SandboxError
+from attnfuzz.actors.sandbox.scratch import Scratch
+from attnfuzz.actors.targets.devices import DEVICES, Device, make_known, not_pinned
+from attnfuzz.actors.targets.target import TARGETS
 from attnfuzz.actors.worker import WorkerConfig
 from attnfuzz.generators.kernels.specs import FlashAttn, Flex, NpuFusionAttention, Sdpa
-from attnfuzz.generators.outcome import Diff, Failure, FailureKind, Phase, Raised
-from attnfuzz.generators.program import Input, Layout, Mesh, Program, Training
+from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Phase, Raised
+from attnfuzz.generators.model.program import Input, Layout, Mesh, Program, Training
 from attnfuzz.generators.render import repro, source
 from tests.child_programs import REFERENCE, SDPA, TRAINING, Told, compile_settings, tell
 from tests.child_programs import source as child_source
@@ -199,7 +199,7 @@ def test_an_illegal_access_is_its_own_kind() -> None:
 def test_workers_for_gpus_each_see_one_of_their_own() -> None:
     import ray
 
-    from attnfuzz.fuzz.ray_pool import RayPool
+    from attnfuzz.fuzz.campaign.ray_pool import RayPool
 
     with Scratch.create() as scratch:
         config = WorkerConfig(scratch=str(scratch.root), targets=("cpu", "cuda"))
@@ -223,7 +223,7 @@ def test_a_device_that_no_program_can_start_is_told_before_any_does() -> None:
 
 @pytest.mark.slow
 def test_more_workers_than_devices_is_one_sentence() -> None:
-    from attnfuzz.fuzz.ray_pool import RayPool
+    from attnfuzz.fuzz.campaign.ray_pool import RayPool
 
     with Scratch.create() as scratch:
         config = WorkerConfig(scratch=str(scratch.root), targets=("npu",), per_device=2)

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnfuzz.corpus.case import find_cases, read_bucket, read_case, write_bucket, write_case
-from attnfuzz.fuzz.console import PlainConsole
-from attnfuzz.fuzz.escape import code, fenced, markdown, plain
-from attnfuzz.fuzz.live import BucketView, Snapshot, data, line, view
+from attnfuzz.fuzz.report.console import PlainConsole
+from attnfuzz.fuzz.report.escape import code, fenced, markdown, plain
+from attnfuzz.fuzz.report.live import BucketView, Snapshot, data, line, view
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 SHIPPED = Path(__file__).resolve().parent.parent / "corpus" / "cases"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from attnfuzz.fuzz.evaluate import reproduces, run_repro
-from attnfuzz.fuzz.tasks import ReproRun, ReproTask
-from attnfuzz.generators.outcome import Failure, FailureKind, Phase, Raised
+from attnfuzz.fuzz.campaign.tasks import ReproRun, ReproTask
+from attnfuzz.fuzz.reduce.evaluate import reproduces, run_repro
+from attnfuzz.generators.model.outcome import Failure, FailureKind, Phase, Raised
 
 
 def run(tmp_path: Path, text: str, **more: object) -> list[ReproRun]:

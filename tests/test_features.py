@@ -7,11 +7,19 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
-from attnfuzz.generators.features import features
-from attnfuzz.generators.indices import Index, IntBinary, IntConst, IntLookup, Table
 from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex, Handwritten, Sdpa
-from attnfuzz.generators.masks import AllTrue, And, Causal, Compare, KeyPadding, Not, TableMask
-from attnfuzz.generators.program import (
+from attnfuzz.generators.model.features import features
+from attnfuzz.generators.model.indices import Index, IntBinary, IntConst, IntLookup, Table
+from attnfuzz.generators.model.masks import (
+    AllTrue,
+    And,
+    Causal,
+    Compare,
+    KeyPadding,
+    Not,
+    TableMask,
+)
+from attnfuzz.generators.model.program import (
     Call,
     Compile,
     Input,
@@ -22,7 +30,7 @@ from attnfuzz.generators.program import (
     Surround,
     Training,
 )
-from attnfuzz.generators.scores import (
+from attnfuzz.generators.model.scores import (
     Alibi,
     FloatBinary,
     FloatCall,

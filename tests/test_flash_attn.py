@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from attnfuzz.actors.scratch import Scratch
+from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.worker import Executor, WorkerConfig
-from attnfuzz.fuzz.environment import check_packages
+from attnfuzz.fuzz.campaign.environment import check_packages
 from attnfuzz.fuzz.errors import UserError
-from attnfuzz.generators.codec import dump_program, load_program
 from attnfuzz.generators.kernels.flash_attn import ON_CPU
 from attnfuzz.generators.kernels.specs import FlashAttn, KVCache
-from attnfuzz.generators.outcome import FailureKind, Layer
-from attnfuzz.generators.program import (
+from attnfuzz.generators.model.codec import dump_program, load_program
+from attnfuzz.generators.model.outcome import FailureKind, Layer
+from attnfuzz.generators.model.program import (
     Call,
     Compile,
     Input,
@@ -29,9 +29,9 @@ from attnfuzz.generators.program import (
     Surround,
     Training,
 )
+from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.render import source
-from attnfuzz.generators.shards import generate
-from attnfuzz.generators.validity import problems
+from attnfuzz.generators.strategies.shards import generate
 from tests.kernels_toolchain import TOOLCHAIN, needs_kernels
 
 HERE = Path(__file__).parent

@@ -11,17 +11,17 @@ import pytest
 from attnfuzz.corpus.bucket import new_bucket
 from attnfuzz.corpus.case import Case, write_bucket, write_case
 from attnfuzz.corpus.signature import signature
-from attnfuzz.corpus.store import Store
-from attnfuzz.fuzz.campaign import CampaignError
-from attnfuzz.fuzz.config import CampaignConfig
+from attnfuzz.corpus.store.store import Store
+from attnfuzz.fuzz.campaign.config import CampaignConfig
+from attnfuzz.fuzz.campaign.controller import CampaignError
+from attnfuzz.fuzz.campaign.launch import check_functions
 from attnfuzz.fuzz.errors import EXIT_BAD_INPUT, EXIT_CHANGED, EXIT_OK
-from attnfuzz.fuzz.launch import check_functions
-from attnfuzz.generators.codec import dump_program
-from attnfuzz.generators.features import features
 from attnfuzz.generators.kernels.specs import Function
-from attnfuzz.generators.outcome import Failure, FailureKind, Layer, Outcome, Phase, Raised
-from attnfuzz.generators.program import Program
-from attnfuzz.generators.swarm import UserFunction
+from attnfuzz.generators.model.codec import dump_program
+from attnfuzz.generators.model.features import features
+from attnfuzz.generators.model.outcome import Failure, FailureKind, Layer, Outcome, Phase, Raised
+from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.strategies.swarm import UserFunction
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 

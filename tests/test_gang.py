@@ -10,15 +10,15 @@ import psutil
 import pytest
 from sources import source
 
-from attnfuzz.actors.gang import told
-from attnfuzz.actors.job import Deadlines, Job
-from attnfuzz.actors.sandbox import Sandbox
-from attnfuzz.actors.scratch import Scratch
-from attnfuzz.fuzz.evaluate import run_repro
-from attnfuzz.fuzz.tasks import ReproTask
+from attnfuzz.actors.sandbox.job import Deadlines, Job
+from attnfuzz.actors.sandbox.ranks import told
+from attnfuzz.actors.sandbox.sandbox import Sandbox
+from attnfuzz.actors.sandbox.scratch import Scratch
+from attnfuzz.fuzz.campaign.tasks import ReproTask
+from attnfuzz.fuzz.reduce.evaluate import run_repro
 from attnfuzz.generators.kernels.specs import Handwritten
-from attnfuzz.generators.outcome import FailureKind, Outcome, Phase
-from attnfuzz.generators.program import Compile, Mesh, Program, Shape, Training
+from attnfuzz.generators.model.outcome import FailureKind, Outcome, Phase
+from attnfuzz.generators.model.program import Compile, Mesh, Program, Shape, Training
 from attnfuzz.generators.render import source as rendered
 
 MEET = """

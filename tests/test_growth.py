@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from attnfuzz.actors.growth import judged, may_grow
-from attnfuzz.actors.scratch import Scratch
+from attnfuzz.actors.oracles.compile_time import judged, may_grow
+from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.worker import Executor, WorkerConfig
 from attnfuzz.corpus.signature import signature
-from attnfuzz.generators.growth import most_steps, with_steps
 from attnfuzz.generators.kernels.specs import Flex
-from attnfuzz.generators.outcome import Cost, FailureKind, Layer, Outcome
-from attnfuzz.generators.program import Compile, Program
+from attnfuzz.generators.model.growth import most_steps, with_steps
+from attnfuzz.generators.model.outcome import Cost, FailureKind, Layer, Outcome
+from attnfuzz.generators.model.program import Compile, Program
+from attnfuzz.generators.model.scores import Alibi, FloatBinary, Repeated, Score
+from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.render import repro
-from attnfuzz.generators.scores import Alibi, FloatBinary, Repeated, Score
-from attnfuzz.generators.validity import problems
 
 
 def flex(times: int, backend: str = "inductor") -> Program:
@@ -135,7 +135,9 @@ def test_its_script_compares_two_compiles() -> None:
 def test_inductor_writes_out_every_use_of_a_value_in_a_score_mod(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("attnfuzz.actors.growth.LONG_S", 3.0)  # a fast machine takes less than 12 s
+    monkeypatch.setattr(
+        "attnfuzz.actors.oracles.compile_time.LONG_S", 3.0
+    )  # a fast machine takes less than 12 s
     with (
         Scratch.create() as scratch,
         Executor(WorkerConfig(scratch=str(scratch.root))) as executor,

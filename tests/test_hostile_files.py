@@ -18,11 +18,11 @@ import pytest
 
 from attnfuzz.corpus.case import CaseError, find_cases, read_bucket, read_case, write_bucket
 from attnfuzz.corpus.files import make_folder_atomically, write_atomically
-from attnfuzz.corpus.store import Store, StoreError
-from attnfuzz.fuzz.cli import main
-from attnfuzz.fuzz.launch import claim
-from attnfuzz.generators.reading import ProgramError, holding, read_inside, read_text
-from attnfuzz.generators.safe_yaml import MAX_DIGITS, load_yaml_safely
+from attnfuzz.corpus.store.store import Store, StoreError
+from attnfuzz.fuzz.campaign.launch import claim
+from attnfuzz.fuzz.cli.app import main
+from attnfuzz.generators.reading.files import ProgramError, holding, read_inside, read_text
+from attnfuzz.generators.reading.safe_yaml import MAX_DIGITS, load_yaml_safely
 from benchmarks.hostile_base import CASES, copy_of, make_base
 
 
@@ -179,7 +179,7 @@ def test_sizes_and_counts_are_limited(tmp_path: Path, monkeypatch: pytest.Monkey
     os.truncate(tmp_path / "large.py", 1 << 40)
     with pytest.raises(ProgramError, match="at most 1000000 bytes"):
         read_inside(tmp_path, "large.py")
-    monkeypatch.setattr("attnfuzz.generators.reading.MAX_ENTRIES", 10)
+    monkeypatch.setattr("attnfuzz.generators.reading.files.MAX_ENTRIES", 10)
     for n in range(11):
         (tmp_path / str(n)).mkdir()
     with pytest.raises(ProgramError, match="at most 10 files, got more"):

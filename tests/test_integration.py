@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 import torch
 
-from attnfuzz.actors.scratch import Scratch
+from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.worker import Executor, WorkerConfig
-from attnfuzz.generators.codec import dump_program, load_program
 from attnfuzz.generators.kernels.specs import Handwritten, Sdpa
-from attnfuzz.generators.masks import Causal, SlidingWindow
-from attnfuzz.generators.outcome import FailureKind
-from attnfuzz.generators.program import Call, Compile, Program, Shape, Surround, Training
+from attnfuzz.generators.model.codec import dump_program, load_program
+from attnfuzz.generators.model.masks import Causal, SlidingWindow
+from attnfuzz.generators.model.outcome import FailureKind
+from attnfuzz.generators.model.program import Call, Compile, Program, Shape, Surround, Training
+from attnfuzz.generators.model.tree import parts
+from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.render import source
-from attnfuzz.generators.shards import generate
-from attnfuzz.generators.tree import parts
-from attnfuzz.generators.validity import problems
+from attnfuzz.generators.strategies.shards import generate
 
 CHOICES = next(part.choices for part in parts(Surround) if part.name == "integration")
 STYLES = tuple(style for style in CHOICES if style != "direct")

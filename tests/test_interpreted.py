@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from attnfuzz.actors.job import Deadlines
-from attnfuzz.actors.scratch import Scratch
-from attnfuzz.actors.target import TARGETS
+from attnfuzz.actors.sandbox.job import Deadlines
+from attnfuzz.actors.sandbox.scratch import Scratch
+from attnfuzz.actors.targets.target import TARGETS
 from attnfuzz.actors.worker import Executor, WorkerConfig
 from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex, Handwritten
-from attnfuzz.generators.masks import Causal
-from attnfuzz.generators.outcome import FailureKind, Layer, Outcome
-from attnfuzz.generators.program import Compile, Input, Program, Shape, Training
-from attnfuzz.generators.scores import Score, Softcap
+from attnfuzz.generators.model.masks import Causal
+from attnfuzz.generators.model.outcome import FailureKind, Layer, Outcome
+from attnfuzz.generators.model.program import Compile, Input, Program, Shape, Training
+from attnfuzz.generators.model.scores import Score, Softcap
 from tests.kernels_toolchain import TOOLCHAIN, needs_kernels
 
 ROOT = Path(__file__).resolve().parent.parent

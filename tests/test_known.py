@@ -11,16 +11,18 @@ import pytest
 from attnfuzz.corpus.bucket import Bucket, coarse, new_bucket
 from attnfuzz.corpus.case import Case, Preload, find_cases, read_bucket, write_bucket, write_case
 from attnfuzz.corpus.signature import signature
-from attnfuzz.corpus.store import Store
-from attnfuzz.fuzz import findings, known, report
-from attnfuzz.fuzz.known import load_known
-from attnfuzz.fuzz.shelf import Shelf
-from attnfuzz.fuzz.tasks import Answer, RunTask, ShardTask, Task
-from attnfuzz.generators.features import features
+from attnfuzz.corpus.store.store import Store
+from attnfuzz.fuzz.campaign import known
+from attnfuzz.fuzz.campaign.known import load_known
+from attnfuzz.fuzz.campaign.shelf import Shelf
+from attnfuzz.fuzz.campaign.tasks import Answer, RunTask, ShardTask, Task
+from attnfuzz.fuzz.report import findings
+from attnfuzz.fuzz.report import tables as report
 from attnfuzz.generators.kernels.specs import Handwritten
-from attnfuzz.generators.masks import Causal
-from attnfuzz.generators.outcome import Failure
-from attnfuzz.generators.program import Program, Shape
+from attnfuzz.generators.model.features import features
+from attnfuzz.generators.model.masks import Causal
+from attnfuzz.generators.model.outcome import Failure
+from attnfuzz.generators.model.program import Program, Shape
 from tests.fake_campaign import CONFIG, run
 from tests.fake_pool import FakePool, raised, wrong
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from attnfuzz.corpus.known_issues import KnownIssue, KnownIssueError, load_known_issues, match
-from attnfuzz.generators.features import features
 from attnfuzz.generators.kernels.specs import Flex
-from attnfuzz.generators.masks import Causal
-from attnfuzz.generators.outcome import Failure, FailureKind, Frame, Layer, Phase, Raised
-from attnfuzz.generators.program import Compile, Program, Shape
-from attnfuzz.generators.scores import Truth
+from attnfuzz.generators.model.features import features
+from attnfuzz.generators.model.masks import Causal
+from attnfuzz.generators.model.outcome import Failure, FailureKind, Frame, Layer, Phase, Raised
+from attnfuzz.generators.model.program import Compile, Program, Shape
+from attnfuzz.generators.model.scores import Truth
 
 FRAME = Frame(file="torch/_inductor/kernel/flex/flex_cpu.py", function="lower_cpu", line=9)
 FAILURE = Failure(

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from attnfuzz.corpus.store import DATABASE, Store
-from attnfuzz.fuzz.launch import claim
+from attnfuzz.corpus.store.store import DATABASE, Store
+from attnfuzz.fuzz.campaign.launch import claim
 
 ROOT = Path(__file__).resolve().parent.parent
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 WITHOUT_RAY = (
-    "import sys; from attnfuzz.fuzz.cli import main; code = main(sys.argv[1:]); "
+    "import sys; from attnfuzz.fuzz.cli.app import main; code = main(sys.argv[1:]); "
     "sys.exit(99 if 'ray' in sys.modules else code)"
 )
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from attnfuzz.fuzz.live import BucketView, Snapshot, clock, line, view, watching
+from attnfuzz.fuzz.report.live import BucketView, Snapshot, clock, line, view, watching
 
 BUCKET = BucketView(
     id="1a2b3c4d",

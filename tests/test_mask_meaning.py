@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from test_render_meaning import FLEX, HEAD, KV, LKV, LQ, SHAPE, B, H, Q, load
 
-from attnfuzz.generators import masks
-from attnfuzz.generators.indices import IntBinary, IntConst, IntLookup, Table
 from attnfuzz.generators.kernels.specs import Sdpa
-from attnfuzz.generators.masks import Mask
-from attnfuzz.generators.program import Program
+from attnfuzz.generators.model import masks
+from attnfuzz.generators.model.indices import IntBinary, IntConst, IntLookup, Table
+from attnfuzz.generators.model.masks import Mask
+from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render import source
 
 pytestmark = pytest.mark.slow

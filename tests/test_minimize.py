@@ -8,16 +8,16 @@ from dataclasses import replace
 
 import pytest
 
-from attnfuzz.corpus.rows import FailureRow, State
 from attnfuzz.corpus.signature import signature
-from attnfuzz.fuzz.investigate import fails_again, fails_wherever
-from attnfuzz.fuzz.minimize import Minimize, Minimizer, at_layer, fails_alike
+from attnfuzz.corpus.store.rows import FailureRow, State
+from attnfuzz.fuzz.campaign.investigate import fails_again, fails_wherever
+from attnfuzz.fuzz.campaign.tasks import RunTask
+from attnfuzz.fuzz.reduce.minimize import Minimize, Minimizer, at_layer, fails_alike
 from attnfuzz.fuzz.replay import matches, seen
-from attnfuzz.fuzz.tasks import RunTask
-from attnfuzz.generators.codec import program_id
 from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex, Handwritten, Sdpa
-from attnfuzz.generators.masks import Causal
-from attnfuzz.generators.outcome import (
+from attnfuzz.generators.model.codec import program_id
+from attnfuzz.generators.model.masks import Causal
+from attnfuzz.generators.model.outcome import (
     Diff,
     Failure,
     FailureKind,
@@ -27,8 +27,8 @@ from attnfuzz.generators.outcome import (
     Phase,
     Raised,
 )
-from attnfuzz.generators.program import Call, Compile, Input, Program, Shape, Training
-from attnfuzz.generators.simplify import candidates, complexity
+from attnfuzz.generators.model.program import Call, Compile, Input, Program, Shape, Training
+from attnfuzz.generators.shrink.candidates import candidates, complexity
 
 Predicate = Callable[[Program], bool]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from attnfuzz.actors.sandbox import Sandbox
-from attnfuzz.actors.scratch import Scratch
+from attnfuzz.actors.sandbox.sandbox import Sandbox
+from attnfuzz.actors.sandbox.scratch import Scratch
 from benchmarks.misbehaviours import MISBEHAVIOURS, Misbehaviour
 from benchmarks.reliability import LIMITS, run_row
 

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from attnfuzz.fuzz.environment import check_packages
+from attnfuzz.fuzz.campaign.environment import check_packages
 from attnfuzz.fuzz.errors import UserError
-from attnfuzz.generators import masks
-from attnfuzz.generators.codec import dump_program, load_program
 from attnfuzz.generators.kernels.specs import NpuFusionAttention
-from attnfuzz.generators.program import Call, Mesh, Program, Shape, Surround, Training
+from attnfuzz.generators.model import masks
+from attnfuzz.generators.model.codec import dump_program, load_program
+from attnfuzz.generators.model.program import Call, Mesh, Program, Shape, Surround, Training
+from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.render import source
-from attnfuzz.generators.shards import generate
-from attnfuzz.generators.validity import problems
+from attnfuzz.generators.strategies.shards import generate
 
 STAND_IN = Path(__file__).parent.parent / "configs" / "torch_npu_stand_in.py"
 SHAPE = Shape(batch=2, q_heads=4, kv_heads=2, q_len=5, kv_len=7, head_dim=8)

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from attnfuzz.actors.child import determinism, layers, metadata, tensors, values
-from attnfuzz.actors.child.noise import Noise
+from attnfuzz.actors.child import layers, tensors
 from attnfuzz.actors.child.outcomes import LONGEST, cut, diff, failure
-from attnfuzz.actors.child.purity import Purity
+from attnfuzz.actors.oracles import determinism, metadata
+from attnfuzz.actors.oracles import numbers as values
+from attnfuzz.actors.oracles.noise import Noise
+from attnfuzz.actors.oracles.purity import Purity
 
 pytestmark = pytest.mark.slow
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from test_campaign import run
 
 from attnfuzz.actors.shard import Tally
-from attnfuzz.fuzz.tasks import Answer, ReproTask, ShardTask, Task
-from attnfuzz.generators.codec import program_id
+from attnfuzz.fuzz.campaign.tasks import Answer, ReproTask, ShardTask, Task
 from attnfuzz.generators.kernels.specs import Handwritten, Sdpa
-from attnfuzz.generators.masks import Causal
-from attnfuzz.generators.outcome import Cost, Outcome
-from attnfuzz.generators.program import Compile, Program, Shape
+from attnfuzz.generators.model.codec import program_id
+from attnfuzz.generators.model.masks import Causal
+from attnfuzz.generators.model.outcome import Cost, Outcome
+from attnfuzz.generators.model.program import Compile, Program, Shape
 from tests.fake_pool import PASSED, FakePool, judged, raised, wrong
 
 

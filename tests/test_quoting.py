@@ -11,21 +11,21 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from attnfuzz.generators.codec import ProgramError, dump_program, load_program
 from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex, Function, Handwritten
-from attnfuzz.generators.masks import And, Documents, Mask
-from attnfuzz.generators.options import INDUCTOR, KERNEL
-from attnfuzz.generators.outcome import Diff, Failure, FailureKind, Layer, Phase, Raised
-from attnfuzz.generators.program import Compile, Program
+from attnfuzz.generators.model.codec import ProgramError, dump_program, load_program
+from attnfuzz.generators.model.masks import And, Documents, Mask
+from attnfuzz.generators.model.options import INDUCTOR, KERNEL
+from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Layer, Phase, Raised
+from attnfuzz.generators.model.program import Compile, Program
+from attnfuzz.generators.model.tree import located, parts, put
+from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.render import repro, source
 from attnfuzz.generators.render.checks import GLOBAL, GLOBAL_STATE, PROPERTIES
 from attnfuzz.generators.render.quoting import QuotingError, docstring, literal
 from attnfuzz.generators.strategies import programs
 from attnfuzz.generators.strategies.kernels import KERNEL_OPTIONS
 from attnfuzz.generators.strategies.running import OPTIONS as OPTIONS_DRAWN
-from attnfuzz.generators.swarm import EVERYTHING, UserFunction
-from attnfuzz.generators.tree import located, parts, put
-from attnfuzz.generators.validity import problems
+from attnfuzz.generators.strategies.swarm import EVERYTHING, UserFunction
 from tests.hostile_text import targets, texts
 
 OPTION_VALUES = st.booleans() | st.integers(-(2**63), 2**63 - 1) | texts()

@@ -12,21 +12,21 @@ from pathlib import Path
 import psutil
 import pytest
 
-from attnfuzz.actors.sandbox import SandboxError
-from attnfuzz.actors.scratch import Scratch
+from attnfuzz.actors.sandbox.sandbox import SandboxError
+from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.shard import Shard, ShardReport
 from attnfuzz.actors.worker import WorkerConfig
 from attnfuzz.corpus.case import find_cases, read_case
-from attnfuzz.corpus.store import State, Store
-from attnfuzz.fuzz.campaign import Campaign
-from attnfuzz.fuzz.config import CampaignConfig, config_from_data
-from attnfuzz.fuzz.launch import worker_config
-from attnfuzz.fuzz.pool import run_all
-from attnfuzz.fuzz.ray_pool import RayPool
-from attnfuzz.fuzz.tasks import Finished, RunTask, ShardTask, WorkerDied
+from attnfuzz.corpus.store.store import State, Store
+from attnfuzz.fuzz.campaign.config import CampaignConfig, config_from_data
+from attnfuzz.fuzz.campaign.controller import Campaign
+from attnfuzz.fuzz.campaign.launch import worker_config
+from attnfuzz.fuzz.campaign.pool import run_all
+from attnfuzz.fuzz.campaign.ray_pool import RayPool
+from attnfuzz.fuzz.campaign.tasks import Finished, RunTask, ShardTask, WorkerDied
 from attnfuzz.generators.kernels.specs import Handwritten
-from attnfuzz.generators.outcome import Outcome
-from attnfuzz.generators.program import Program
+from attnfuzz.generators.model.outcome import Outcome
+from attnfuzz.generators.model.program import Program
 
 pytestmark = pytest.mark.slow
 

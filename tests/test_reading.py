@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from attnfuzz.corpus.store import DATABASE, Store, StoreError
-from attnfuzz.fuzz.campaign import CampaignError
-from attnfuzz.fuzz.launch import claim
-from attnfuzz.generators.program import Program
+from attnfuzz.corpus.store.store import DATABASE, Store, StoreError
+from attnfuzz.fuzz.campaign.controller import CampaignError
+from attnfuzz.fuzz.campaign.launch import claim
+from attnfuzz.generators.model.program import Program
 from tests.fake_campaign import CONFIG, run
 from tests.fake_pool import raised
 from tests.mounts import mounted

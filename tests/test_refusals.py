@@ -8,8 +8,8 @@ import pytest
 
 from attnfuzz.generators.kernels.refusals import REFUSALS, for_program
 from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex, Function, Handwritten, Sdpa
-from attnfuzz.generators.masks import Causal, KeyPadding
-from attnfuzz.generators.program import (
+from attnfuzz.generators.model.masks import Causal, KeyPadding
+from attnfuzz.generators.model.program import (
     Call,
     Compile,
     Input,

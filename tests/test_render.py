@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from attnfuzz.generators import masks, scores
-from attnfuzz.generators.indices import Index, IntBinary, IntConst, Table
 from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex, Function, Handwritten, Sdpa
-from attnfuzz.generators.program import (
+from attnfuzz.generators.model import masks, scores
+from attnfuzz.generators.model.indices import Index, IntBinary, IntConst, Table
+from attnfuzz.generators.model.program import (
     Call,
     Compile,
     Input,
@@ -25,9 +25,9 @@ from attnfuzz.generators.program import (
     Surround,
     Training,
 )
+from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.render import source
-from attnfuzz.generators.shards import generate
-from attnfuzz.generators.validity import problems
+from attnfuzz.generators.strategies.shards import generate
 
 GOLDEN = Path(__file__).parent / "golden" / "render"
 SMALL = Shape(batch=2, q_heads=4, kv_heads=2, q_len=8, kv_len=12, head_dim=8)

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from attnfuzz.generators import masks, scores
-from attnfuzz.generators.indices import Index, Table
 from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex, Handwritten, Sdpa
-from attnfuzz.generators.program import (
+from attnfuzz.generators.model import masks, scores
+from attnfuzz.generators.model.indices import Index, Table
+from attnfuzz.generators.model.program import (
     Call,
     Input,
     Layout,
@@ -24,9 +24,9 @@ from attnfuzz.generators.program import (
     Surround,
     Training,
 )
+from attnfuzz.generators.model.scores import Score, ScoreMod
+from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.render import source
-from attnfuzz.generators.scores import Score, ScoreMod
-from attnfuzz.generators.validity import problems
 
 pytestmark = pytest.mark.slow
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from attnfuzz.generators import masks, scores
 from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex, Handwritten
-from attnfuzz.generators.outcome import Diff, Failure, FailureKind, Layer, Phase, Raised
-from attnfuzz.generators.program import Call, Compile, Input, Program, Training
+from attnfuzz.generators.model import masks, scores
+from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Layer, Phase, Raised
+from attnfuzz.generators.model.program import Call, Compile, Input, Program, Training
 from attnfuzz.generators.render import repro
 from attnfuzz.generators.render.repro import title
-from attnfuzz.generators.shards import generate
+from attnfuzz.generators.strategies.shards import generate
 
 FLEX = Program(
     kernel=Flex(block_mask=BlockMaskSpec()), mask=masks.Documents(),

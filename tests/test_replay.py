@@ -15,8 +15,16 @@ from attnfuzz.fuzz.replay import (
     replay,
     runs_needed,
 )
-from attnfuzz.generators.outcome import Diff, Failure, FailureKind, Layer, Outcome, Phase, Raised
-from attnfuzz.generators.program import Program
+from attnfuzz.generators.model.outcome import (
+    Diff,
+    Failure,
+    FailureKind,
+    Layer,
+    Outcome,
+    Phase,
+    Raised,
+)
+from attnfuzz.generators.model.program import Program
 
 PASSED = Outcome(status="passed")
 REJECTED = Outcome(status="rejected", rejection="a listed refusal")

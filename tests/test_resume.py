@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from attnfuzz.corpus.rows import State as FailureState
+from attnfuzz.corpus.store.rows import State as FailureState
 from benchmarks.campaign_state import State, damage, grown
 from benchmarks.kill_resume import Moment, play
 

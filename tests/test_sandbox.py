@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from sources import source
 
-from attnfuzz.actors import procs
-from attnfuzz.actors.fork_server import MARKER
-from attnfuzz.actors.job import Deadlines, Job, Limits
-from attnfuzz.actors.sandbox import Sandbox, SandboxError
-from attnfuzz.actors.scratch import Scratch
-from attnfuzz.generators.outcome import FailureKind, Outcome, Phase
-from attnfuzz.generators.program import Compile
+from attnfuzz.actors.sandbox import procs
+from attnfuzz.actors.sandbox.fork_server import MARKER
+from attnfuzz.actors.sandbox.job import Deadlines, Job, Limits
+from attnfuzz.actors.sandbox.sandbox import Sandbox, SandboxError
+from attnfuzz.actors.sandbox.scratch import Scratch
+from attnfuzz.generators.model.outcome import FailureKind, Outcome, Phase
+from attnfuzz.generators.model.program import Compile
 
 ROOT = Path(__file__).resolve().parent.parent
 JOB = Job()
@@ -335,7 +335,7 @@ def test_the_environment_is_told(sandbox: Sandbox) -> None:
 
 def test_the_process_that_owns_the_sandbox_never_imports_torch(sandbox: Sandbox) -> None:
     check = (
-        "import sys, attnfuzz.actors.sandbox, attnfuzz.actors.targets; "
+        "import sys, attnfuzz.actors.sandbox.sandbox, attnfuzz.actors.targets.availability; "
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", check], cwd=ROOT, check=False).returncode == 0

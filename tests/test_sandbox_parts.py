@@ -14,14 +14,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from attnfuzz.actors import confine, procs, stacks, verdict
-from attnfuzz.actors.files import drop_headers_since, remove_tree
-from attnfuzz.actors.job import Deadlines, Job
-from attnfuzz.actors.messages import LONGEST, Messages
-from attnfuzz.actors.scratch import Scratch, ScratchError
-from attnfuzz.actors.warm import DONE, VIRTUAL, drop_unfinished
-from attnfuzz.generators.outcome import DEEPER, Cost, FailureKind, Frame, Phase
-from attnfuzz.generators.program import Compile, Program
+from attnfuzz.actors.sandbox import confine, procs, stacks, verdict
+from attnfuzz.actors.sandbox.files import drop_headers_since, remove_tree
+from attnfuzz.actors.sandbox.job import Deadlines, Job
+from attnfuzz.actors.sandbox.messages import LONGEST, Messages
+from attnfuzz.actors.sandbox.scratch import Scratch, ScratchError
+from attnfuzz.actors.sandbox.warm import DONE, VIRTUAL, drop_unfinished
+from attnfuzz.generators.model.outcome import DEEPER, Cost, FailureKind, Frame, Phase
+from attnfuzz.generators.model.program import Compile, Program
 
 ROOT = Path(__file__).resolve().parent.parent
 TREE = r"""
@@ -117,7 +117,7 @@ Current thread 0x00007fac (most recent call first):
   File "/x/lib/python3.11/ctypes/__init__.py", line 519 in string_at
   File "/s/r1/program.py", line 3 in attention
   File "{ROOT}/actors/child/main.py", line 9 in execute
-  File "{ROOT}/actors/zygote.py", line 9 in main
+  File "{ROOT}/actors/sandbox/zygote.py", line 9 in main
 
 Extension modules: torch._C (total: 1)
 """

@@ -6,13 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from attnfuzz.actors.job import Deadlines
-from attnfuzz.actors.verdict import ASLEEP
-from attnfuzz.fuzz.confirm import Confirm, attempts_for, candidate_s, hasty, is_flaky
-from attnfuzz.fuzz.schedule import FairShare, Timetable
-from attnfuzz.fuzz.tasks import Answer, RunTask, TaskFailed, WorkerDied
-from attnfuzz.generators.outcome import DEADLINE, Cost, Failure, FailureKind, Outcome, Phase, Raised
-from attnfuzz.generators.program import Program
+from attnfuzz.actors.sandbox.job import Deadlines
+from attnfuzz.actors.sandbox.verdict import ASLEEP
+from attnfuzz.fuzz.campaign.schedule import FairShare, Timetable
+from attnfuzz.fuzz.campaign.tasks import Answer, RunTask, TaskFailed, WorkerDied
+from attnfuzz.fuzz.reduce.confirm import Confirm, attempts_for, candidate_s, hasty, is_flaky
+from attnfuzz.generators.model.outcome import (
+    DEADLINE,
+    Cost,
+    Failure,
+    FailureKind,
+    Outcome,
+    Phase,
+    Raised,
+)
+from attnfuzz.generators.model.program import Program
 
 
 def test_investigating_comes_first_until_it_has_its_share() -> None:

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from attnfuzz.actors.job import Deadlines
-from attnfuzz.actors.scratch import Scratch
+from attnfuzz.actors.sandbox.job import Deadlines
+from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.worker import Executor, WorkerConfig
 from attnfuzz.corpus.signature import signature
-from attnfuzz.fuzz.config import load_config
+from attnfuzz.fuzz.campaign.config import load_config
 from attnfuzz.generators.kernels.specs import (
     BlockMaskSpec,
     Flex,
@@ -21,9 +21,9 @@ from attnfuzz.generators.kernels.specs import (
     NpuFusionAttention,
     Sdpa,
 )
-from attnfuzz.generators.masks import Causal, Documents
-from attnfuzz.generators.outcome import Layer
-from attnfuzz.generators.program import Call, Compile, Input, Mesh, Program, Shape, Training
+from attnfuzz.generators.model.masks import Causal, Documents
+from attnfuzz.generators.model.outcome import Layer
+from attnfuzz.generators.model.program import Call, Compile, Input, Mesh, Program, Shape, Training
 from benchmarks.seeds import HERE, INCIDENTS, Incident
 from tests.kernels_toolchain import TOOLCHAIN
 

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from attnfuzz.actors.job import Deadlines, Job
-from attnfuzz.actors.sandbox import Sandbox
-from attnfuzz.actors.scratch import Scratch
+from attnfuzz.actors.sandbox.job import Deadlines, Job
+from attnfuzz.actors.sandbox.sandbox import Sandbox
+from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.shard import Shard, Tally
 from attnfuzz.corpus.bucket import new_bucket
 from attnfuzz.corpus.case import Case, Preload, write_bucket, write_case
 from attnfuzz.corpus.signature import signature
-from attnfuzz.generators.features import features
-from attnfuzz.generators.outcome import Diff, Failure, FailureKind, Layer, Outcome, Phase
-from attnfuzz.generators.program import Program
+from attnfuzz.generators.model.features import features
+from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Layer, Outcome, Phase
+from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render import source
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]

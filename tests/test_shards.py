@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from attnfuzz import generators
 from attnfuzz.generators.kernels.specs import Function
-from attnfuzz.generators.program import Program
-from attnfuzz.generators.provider import collect
-from attnfuzz.generators.shards import SHARD_SIZE, generate, shard_programs
-from attnfuzz.generators.swarm import (
+from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.model.validity import problems
+from attnfuzz.generators.strategies.provider import collect
+from attnfuzz.generators.strategies.shards import SHARD_SIZE, generate, shard_programs
+from attnfuzz.generators.strategies.swarm import (
     FEATURES,
     PROFILES,
     Swarm,
@@ -24,7 +25,6 @@ from attnfuzz.generators.swarm import (
     profile_for,
     swarm_for,
 )
-from attnfuzz.generators.validity import problems
 
 PACKAGE = Path(generators.__file__).parent
 PROFILE_WEIGHTS = {"eager": 2.0, "inductor-flex": 1.0, "mixed": 1.0}

@@ -17,16 +17,24 @@ from attnfuzz.corpus.frames import telling_frames
 from attnfuzz.corpus.mask import LONGEST, mask_volatile
 from attnfuzz.corpus.signature import Signature, signature
 from attnfuzz.corpus.title import TITLE_LENGTH, title
-from attnfuzz.generators.codec import (
+from attnfuzz.generators.kernels.specs import Flex
+from attnfuzz.generators.model.codec import (
     dump_yaml,
     load_program,
     load_yaml_safely,
     outcome_from_data,
     read_text,
 )
-from attnfuzz.generators.kernels.specs import Flex
-from attnfuzz.generators.outcome import Diff, Failure, FailureKind, Frame, Layer, Phase, Raised
-from attnfuzz.generators.program import Compile, Input, Program, Shape
+from attnfuzz.generators.model.outcome import (
+    Diff,
+    Failure,
+    FailureKind,
+    Frame,
+    Layer,
+    Phase,
+    Raised,
+)
+from attnfuzz.generators.model.program import Compile, Input, Program, Shape
 
 GOLDEN = Path(__file__).parent / "golden" / "signatures"
 CASES = sorted(folder.name for folder in GOLDEN.iterdir())

@@ -9,11 +9,17 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from attnfuzz.generators.codec import dump_program, from_data, load_program, program_id, to_data
-from attnfuzz.generators.features import features
-from attnfuzz.generators.indices import Index, IntConst, IntLookup, Table
 from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex, Handwritten, Sdpa
-from attnfuzz.generators.masks import (
+from attnfuzz.generators.model.codec import (
+    dump_program,
+    from_data,
+    load_program,
+    program_id,
+    to_data,
+)
+from attnfuzz.generators.model.features import features
+from attnfuzz.generators.model.indices import Index, IntConst, IntLookup, Table
+from attnfuzz.generators.model.masks import (
     AllTrue,
     And,
     Causal,
@@ -25,7 +31,7 @@ from attnfuzz.generators.masks import (
     Or,
     TableMask,
 )
-from attnfuzz.generators.program import (
+from attnfuzz.generators.model.program import (
     Call,
     Compile,
     Input,
@@ -35,7 +41,7 @@ from attnfuzz.generators.program import (
     Surround,
     Training,
 )
-from attnfuzz.generators.scores import (
+from attnfuzz.generators.model.scores import (
     FloatBinary,
     FloatConst,
     FloatLookup,
@@ -44,10 +50,10 @@ from attnfuzz.generators.scores import (
     Softcap,
     Where,
 )
-from attnfuzz.generators.simplify import candidates, complexity
+from attnfuzz.generators.model.tree import walk
+from attnfuzz.generators.model.validity import problems
+from attnfuzz.generators.shrink.candidates import candidates, complexity
 from attnfuzz.generators.strategies import programs
-from attnfuzz.generators.tree import walk
-from attnfuzz.generators.validity import problems
 
 MASK = And(
     left=Or(left=Causal(offset=3), right=Documents(count=5, shared_prefix=7)),

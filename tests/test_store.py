@@ -14,10 +14,10 @@ import pytest
 
 from attnfuzz.corpus.bucket import new_bucket
 from attnfuzz.corpus.signature import signature
-from attnfuzz.corpus.store import DATABASE, State, Store, StoreError
-from attnfuzz.generators.codec import program_id
-from attnfuzz.generators.outcome import Diff, Failure, FailureKind, Layer, Outcome, Phase
-from attnfuzz.generators.program import Program
+from attnfuzz.corpus.store.store import DATABASE, State, Store, StoreError
+from attnfuzz.generators.model.codec import program_id
+from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Layer, Outcome, Phase
+from attnfuzz.generators.model.program import Program
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -166,7 +166,7 @@ def test_keys_of_older_rules_are_computed_afresh(
     older = replace(now, strong="wrong_result-of-older-rules")
     bucket = new_bucket(older, failure, frozenset({"mask"}))
     with monkeypatch.context() as patched:
-        patched.setattr("attnfuzz.corpus.store.signature", lambda *_: older)
+        patched.setattr("attnfuzz.corpus.store.store.signature", lambda *_: older)
         store.record_shard(Report(0, failures=[(program(1), wrong()), (program(2), wrong())]))
     best = (program(1), wrong())
     store.update_failure(program_id(program(1)), State.DONE, bucket=bucket, best=best)

@@ -13,18 +13,18 @@ import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
-from attnfuzz.generators import masks as masks_module
-from attnfuzz.generators import scores as scores_module
-from attnfuzz.generators.expressions import nodes
-from attnfuzz.generators.indices import Table
 from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex, Handwritten, Sdpa
-from attnfuzz.generators.masks import KeyPadding
-from attnfuzz.generators.program import Program, Shape
-from attnfuzz.generators.shards import generate
+from attnfuzz.generators.model import masks as masks_module
+from attnfuzz.generators.model import scores as scores_module
+from attnfuzz.generators.model.expressions import nodes
+from attnfuzz.generators.model.indices import Table
+from attnfuzz.generators.model.masks import KeyPadding
+from attnfuzz.generators.model.program import Program, Shape
+from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.strategies import layouts, masks, programs, score_mods, shapes
 from attnfuzz.generators.strategies.shapes import affordable, cost
-from attnfuzz.generators.swarm import EVERYTHING, MAX_COST, Swarm
-from attnfuzz.generators.validity import problems
+from attnfuzz.generators.strategies.shards import generate
+from attnfuzz.generators.strategies.swarm import EVERYTHING, MAX_COST, Swarm
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_hardly_any_two_are_alike(drawn: list[Program]) -> None:
 
 
 def test_all_round_trip(drawn: list[Program]) -> None:
-    from attnfuzz.generators.codec import dump_program, from_data, load_program, to_data
+    from attnfuzz.generators.model.codec import dump_program, from_data, load_program, to_data
 
     assert [from_data(to_data(program), "data") for program in drawn] == drawn
     assert [load_program(dump_program(program)) for program in drawn[::20]] == drawn[::20]
@@ -99,7 +99,7 @@ def values_of(cls: type, name: str, drawn: list[Program]) -> set[Any]:
 
 @pytest.mark.parametrize("cls", [Program, Sdpa, Flex, Handwritten, Table])
 def test_every_choice_of_every_field_appears(cls: type, drawn: list[Program]) -> None:
-    from attnfuzz.generators.tree import parts as declared
+    from attnfuzz.generators.model.tree import parts as declared
 
     for part in declared(cls):
         if part.sort == "choice":

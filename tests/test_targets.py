@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from attnfuzz.actors.devices import DEVICES
-from attnfuzz.actors.targets import TargetStatus, targets
-from attnfuzz.actors.virtual.cards import CARDS, INTERPRETED, NPUS
+from attnfuzz.actors.targets.availability import TargetStatus, targets
+from attnfuzz.actors.targets.devices import DEVICES
+from attnfuzz.actors.targets.virtual.cards import CARDS, INTERPRETED, NPUS
 
 
 def reasons(toolchain: str) -> dict[str, TargetStatus]:

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from attnfuzz.generators.indices import Index, IntBinary, IntConst, IntLookup, Table
 from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex, Function, Handwritten, Sdpa
-from attnfuzz.generators.masks import (
+from attnfuzz.generators.model.indices import Index, IntBinary, IntConst, IntLookup, Table
+from attnfuzz.generators.model.masks import (  # fmt: skip
     AllTrue,
     And,
     BlockMap,
@@ -21,8 +21,8 @@ from attnfuzz.generators.masks import (
     Single,
     SlidingWindow,
     TableMask,
-)  # fmt: skip
-from attnfuzz.generators.program import (
+)
+from attnfuzz.generators.model.program import (  # fmt: skip
     Call,
     Compile,
     Input,
@@ -32,8 +32,8 @@ from attnfuzz.generators.program import (
     Shape,
     Surround,
     Training,
-)  # fmt: skip
-from attnfuzz.generators.scores import (
+)
+from attnfuzz.generators.model.scores import (  # fmt: skip
     FloatBinary,
     FloatCall,
     FloatConst,
@@ -43,8 +43,8 @@ from attnfuzz.generators.scores import (
     Softcap,
     Truth,
     Where,
-)  # fmt: skip
-from attnfuzz.generators.validity import mask_axes, problems, score_axes
+)
+from attnfuzz.generators.model.validity import mask_axes, problems, score_axes
 
 Q, KV = Index(axis="q_idx"), Index(axis="kv_idx")
 FLEX = Flex(block_mask=BlockMaskSpec())

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from attnfuzz.fuzz.tasks import RunTask, TaskFailed
-from attnfuzz.fuzz.variants import Variants, variants
-from attnfuzz.generators.codec import program_id
+from attnfuzz.fuzz.campaign.tasks import RunTask, TaskFailed
+from attnfuzz.fuzz.reduce.variants import Variants, variants
 from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex, Handwritten, Sdpa
-from attnfuzz.generators.masks import Causal
-from attnfuzz.generators.outcome import Failure, FailureKind, Outcome, Phase
-from attnfuzz.generators.program import Compile, Program, Shape
-from attnfuzz.generators.validity import problems
+from attnfuzz.generators.model.codec import program_id
+from attnfuzz.generators.model.masks import Causal
+from attnfuzz.generators.model.outcome import Failure, FailureKind, Outcome, Phase
+from attnfuzz.generators.model.program import Compile, Program, Shape
+from attnfuzz.generators.model.validity import problems
 
 PASSED = Outcome(status="passed")
 FAILED = Outcome(status="failed", failure=Failure(kind=FailureKind.WRONG_RESULT, phase=Phase.CHECK))

@@ -23,13 +23,13 @@ from attnfuzz.corpus.case import (
     write_case,
 )
 from attnfuzz.corpus.models import VariantResult
-from attnfuzz.corpus.store import Store
-from attnfuzz.fuzz.pages import page
-from attnfuzz.fuzz.report_bucket import page_json, page_markdown, page_text
-from attnfuzz.fuzz.tasks import RunTask, WorkerDied
-from attnfuzz.fuzz.variants import Variants
-from attnfuzz.generators.outcome import Outcome
-from attnfuzz.generators.program import Program
+from attnfuzz.corpus.store.store import Store
+from attnfuzz.fuzz.campaign.tasks import RunTask, WorkerDied
+from attnfuzz.fuzz.reduce.variants import Variants
+from attnfuzz.fuzz.report.bucket import page_json, page_markdown, page_text
+from attnfuzz.fuzz.report.pages import page
+from attnfuzz.generators.model.outcome import Outcome
+from attnfuzz.generators.model.program import Program
 from tests.fake_campaign import run
 from tests.fake_pool import raised
 

@@ -16,12 +16,12 @@ from rich.console import Console
 
 from attnfuzz.corpus.bucket import Bucket
 from attnfuzz.corpus.case import find_cases, read_case
-from attnfuzz.corpus.store import DATABASE, Store
-from attnfuzz.fuzz.campaign import CampaignError
-from attnfuzz.fuzz.launch import check_toolchain, launch
-from attnfuzz.fuzz.pages import page
-from attnfuzz.fuzz.report_bucket import Page, page_json, page_markdown, page_text
-from attnfuzz.generators.program import Program
+from attnfuzz.corpus.store.store import DATABASE, Store
+from attnfuzz.fuzz.campaign.controller import CampaignError
+from attnfuzz.fuzz.campaign.launch import check_toolchain, launch
+from attnfuzz.fuzz.report.bucket import Page, page_json, page_markdown, page_text
+from attnfuzz.fuzz.report.pages import page
+from attnfuzz.generators.model.program import Program
 from tests.fake_campaign import CONFIG, run
 from tests.fake_pool import FakePool, raised
 
@@ -133,7 +133,7 @@ def test_a_launch_asks_before_it_writes(tmp_path: Path, monkeypatch: pytest.Monk
         def __init__(self, *_: Any) -> None:
             super().__init__(NOW)
 
-    monkeypatch.setattr("attnfuzz.fuzz.ray_pool.RayPool", Ray)
+    monkeypatch.setattr("attnfuzz.fuzz.campaign.ray_pool.RayPool", Ray)
     with pytest.raises(CampaignError, match=r"torch: the campaign there ran with 2\.13\.0\+cpu"):
         launch(CONFIG, tmp_path)
     with Store(tmp_path, create=False) as store:
@@ -163,8 +163,8 @@ def test_where_it_is_known_the_case_is_named(
     tmp_path: Path, made: tuple[Path, list[Bucket]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     corpus = made[0] / "corpus"
-    monkeypatch.setattr("attnfuzz.fuzz.known.SHIPPED", corpus)
-    monkeypatch.setattr("attnfuzz.fuzz.findings.SHIPPED", corpus)
+    monkeypatch.setattr("attnfuzz.fuzz.campaign.known.SHIPPED", corpus)
+    monkeypatch.setattr("attnfuzz.fuzz.report.findings.SHIPPED", corpus)
     (bucket, *_) = run(tmp_path)
     told = page(tmp_path, bucket.id)
     assert told.row.where == str(next(corpus.glob(f"{bucket.id}-*")))

@@ -13,24 +13,32 @@ from typing import Literal
 
 import pytest
 
-from attnfuzz.actors.sandbox import SandboxError
-from attnfuzz.actors.scratch import Scratch
-from attnfuzz.actors.target import TARGETS, target_for
-from attnfuzz.actors.virtual.binaries import Said, of_code_object
-from attnfuzz.actors.virtual.build import ShimError, kept, without_cuda
-from attnfuzz.actors.virtual.cards import CARDS
+from attnfuzz.actors.sandbox.sandbox import SandboxError
+from attnfuzz.actors.sandbox.scratch import Scratch
+from attnfuzz.actors.targets.target import TARGETS, target_for
+from attnfuzz.actors.targets.virtual.binaries import Said, of_code_object
+from attnfuzz.actors.targets.virtual.build import ShimError, kept, without_cuda
+from attnfuzz.actors.targets.virtual.cards import CARDS
 from attnfuzz.actors.worker import Executor, WorkerConfig
-from attnfuzz.generators.codec import dump_program
-from attnfuzz.generators.indices import Index, IntLookup, Table
 from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex, Handwritten, Sdpa
-from attnfuzz.generators.masks import Compare
-from attnfuzz.generators.outcome import Failure, FailureKind, Layer, Outcome, Phase, Raised
-from attnfuzz.generators.program import Compile, Input, Mesh, Program, Shape, Surround, Training
+from attnfuzz.generators.model.codec import dump_program
+from attnfuzz.generators.model.indices import Index, IntLookup, Table
+from attnfuzz.generators.model.masks import Compare
+from attnfuzz.generators.model.outcome import Failure, FailureKind, Layer, Outcome, Phase, Raised
+from attnfuzz.generators.model.program import (
+    Compile,
+    Input,
+    Mesh,
+    Program,
+    Shape,
+    Surround,
+    Training,
+)
+from attnfuzz.generators.model.scores import FloatLookup
+from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.render import repro, source
-from attnfuzz.generators.scores import FloatLookup
-from attnfuzz.generators.shards import stream
-from attnfuzz.generators.swarm import profile_for
-from attnfuzz.generators.validity import problems
+from attnfuzz.generators.strategies.shards import stream
+from attnfuzz.generators.strategies.swarm import profile_for
 from tests.flex_program import BF16, trained_flex
 from tests.kernels_toolchain import TOOLCHAIN, needs_kernels
 

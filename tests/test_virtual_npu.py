@@ -10,19 +10,27 @@ from pathlib import Path
 
 import pytest
 
-from attnfuzz.actors.sandbox import SandboxError
-from attnfuzz.actors.scratch import Scratch
-from attnfuzz.actors.target import TARGETS
-from attnfuzz.actors.virtual import cann
-from attnfuzz.actors.virtual.build import ShimError
-from attnfuzz.actors.virtual.cards import NPUS
+from attnfuzz.actors.sandbox.sandbox import SandboxError
+from attnfuzz.actors.sandbox.scratch import Scratch
+from attnfuzz.actors.targets.target import TARGETS
+from attnfuzz.actors.targets.virtual import cann
+from attnfuzz.actors.targets.virtual.build import ShimError
+from attnfuzz.actors.targets.virtual.cards import NPUS
 from attnfuzz.actors.worker import Executor, WorkerConfig
 from attnfuzz.generators.kernels.specs import Flex, NpuFusionAttention, Sdpa
-from attnfuzz.generators.masks import Causal
-from attnfuzz.generators.outcome import FailureKind, Outcome
-from attnfuzz.generators.program import Compile, Input, Mesh, Program, Shape, Surround, Training
+from attnfuzz.generators.model.masks import Causal
+from attnfuzz.generators.model.outcome import FailureKind, Outcome
+from attnfuzz.generators.model.program import (
+    Compile,
+    Input,
+    Mesh,
+    Program,
+    Shape,
+    Surround,
+    Training,
+)
 from attnfuzz.generators.render import repro, source
-from attnfuzz.generators.shards import shard_programs
+from attnfuzz.generators.strategies.shards import shard_programs
 from tests.kernels_toolchain import TOOLCHAIN, needs_kernels
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -86,7 +94,7 @@ def test_programs_are_written_for_it() -> None:
     text = source(meshed, "npu")
     assert 'init_device_mesh("npu", (8,))' in text and "FakeStore()" in text
     assert source(replace(Program(kernel=Sdpa()), autocast="float16"), "npu").count("torch_npu")
-    from attnfuzz.generators.outcome import Failure, Phase, Raised
+    from attnfuzz.generators.model.outcome import Failure, Phase, Raised
 
     raised = Raised(type="RuntimeError", message="no")
     failure = Failure(kind=FailureKind.COMPILE_ERROR, phase=Phase.COMPILE, raised=raised)

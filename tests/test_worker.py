@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from attnfuzz.actors import verdict, worker
-from attnfuzz.actors.job import Deadlines
-from attnfuzz.actors.sandbox import SandboxError
-from attnfuzz.actors.scratch import Scratch
+from attnfuzz.actors import worker
+from attnfuzz.actors.sandbox import verdict
+from attnfuzz.actors.sandbox.job import Deadlines
+from attnfuzz.actors.sandbox.sandbox import SandboxError
+from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.shard import KEPT_PER_KEY, Shard, ShardReport, Tally
 from attnfuzz.actors.worker import Executor, WorkerConfig
 from attnfuzz.corpus.signature import signature
-from attnfuzz.generators.outcome import (
+from attnfuzz.generators.model.outcome import (
     Cost,
     Diff,
     Failure,
@@ -27,7 +28,7 @@ from attnfuzz.generators.outcome import (
     Phase,
     Raised,
 )
-from attnfuzz.generators.program import Compile, Program, Shape
+from attnfuzz.generators.model.program import Compile, Program, Shape
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARD = Shard(campaign_seed=1, index=4, size=8)
@@ -165,9 +166,9 @@ def test_a_shard_is_the_same_each_time(executor: Executor) -> None:
 def test_the_worker_never_imports_torch() -> None:
     drawn = "shard_programs(3, 1, 6, {'mixed': 1.0})"
     check = (
-        "import sys, attnfuzz.actors.worker; from attnfuzz.actors.job import Job;"
+        "import sys, attnfuzz.actors.worker; from attnfuzz.actors.sandbox.job import Job;"
         "from attnfuzz.generators.render import source;"
-        "from attnfuzz.generators.shards import shard_programs;"
+        "from attnfuzz.generators.strategies.shards import shard_programs;"
         f"[(source(p), Job.of(p)) for p in {drawn}]; sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", check], cwd=ROOT, check=False).returncode == 0
@@ -190,8 +191,8 @@ def test_rendering_that_raises_is_a_defect_and_the_shard_goes_on(
 def test_an_actor_runs_shards_and_leaves_nothing_when_it_is_killed() -> None:
     import ray
 
-    from attnfuzz.actors import procs
     from attnfuzz.actors.remote import Worker
+    from attnfuzz.actors.sandbox import procs
 
     with Scratch.create() as scratch:
         ray.init(

@@ -14,15 +14,14 @@ from typing import Any
 
 import torch
 
-from attnfuzz.actors.devices import DEVICES
-
-from . import metadata
-from .execute import Execution
-from .outcomes import Data
-from .phases import Phases
-from .program_module import Outputs
-from .purity import Purity
-from .to_device import ToDevice
+from attnfuzz.actors.child.execute import Execution
+from attnfuzz.actors.child.outcomes import Data
+from attnfuzz.actors.child.phases import Phases
+from attnfuzz.actors.child.program_module import Outputs
+from attnfuzz.actors.child.to_device import ToDevice
+from attnfuzz.actors.oracles import metadata
+from attnfuzz.actors.oracles.purity import Purity
+from attnfuzz.actors.targets.devices import DEVICES
 
 MIB = 1 << 20
 DIRTIED = (1 << 18, 1 << 24)

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from .outcomes import Data
+from attnfuzz.actors.child.outcomes import Data
 
 # Raised while handling what they stand for, without `from`.
 WRAPPERS = frozenset({
@@ -21,7 +21,7 @@ WRAPPERS = frozenset({
 })  # fmt: skip
 CONCLUSIVE = frozenset({"CppCompileError"})
 """Says all that its cause, a process's exit status, does not."""
-HARNESS = str(Path(__file__).resolve().parent)
+HARNESS = tuple(str(Path(__file__).resolve().parents[1] / name) for name in ("child", "oracles"))
 _NOISE = re.compile(
     r"\n+(?:from user code:|Set TORCHDYNAMO_VERBOSE|You can suppress this exception|Found from :"
     r"|While executing )"

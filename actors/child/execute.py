@@ -10,12 +10,14 @@ from typing import Any, NoReturn
 
 import torch
 
-from . import determinism, exceptions, features, hygiene, kinds, layers, metadata, setup, values
-from .metamorphic import permuted_batch
-from .outcomes import Data, Failed, Rejected, failure
-from .phases import Phases
-from .program_module import Outputs, ProgramModule
-from .purity import Purity
+from attnfuzz.actors.child import exceptions, features, kinds, layers, setup
+from attnfuzz.actors.child.outcomes import Data, Failed, Rejected, failure
+from attnfuzz.actors.child.phases import Phases
+from attnfuzz.actors.child.program_module import Outputs, ProgramModule
+from attnfuzz.actors.oracles import determinism, hygiene, metadata
+from attnfuzz.actors.oracles import numbers as values
+from attnfuzz.actors.oracles.metamorphic import permuted_batch
+from attnfuzz.actors.oracles.purity import Purity
 
 EXCERPT = 12_000
 BACKWARD = "backward"
@@ -23,7 +25,7 @@ BLOCK_MASKS = "torch/nn/attention/flex_attention.py"
 
 
 class Execution:
-    """One program. `settings` is the job; see docs/ARCHITECTURE.md and `actors.job.Job`."""
+    """One program. `settings` is the job; see docs/ARCHITECTURE.md and `actors.sandbox.job.Job`."""
 
     def __init__(self, settings: Data, phases: Phases) -> None:
         self.settings, self.phases = settings, phases

@@ -21,9 +21,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from attnfuzz.actors.confine import signal_name
-
-from .outcomes import Data, failure
+from attnfuzz.actors.child.outcomes import Data, failure
+from attnfuzz.actors.sandbox.confine import signal_name
 
 Emit = Callable[[dict[str, Any]], None]
 Run = Callable[[Emit], Data]

@@ -21,18 +21,18 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 
-from attnfuzz.actors.virtual import interpret, shadows
-
-from . import exceptions, metadata
-from .execute import Execution
-from .features import GeneratedCode
-from .hygiene import CompilerLog
-from .outcomes import Data, Rejected
-from .phases import Phases
-from .program_module import MODULE, Outputs, ProgramModule
-from .purity import Purity
-from .to_device import ToCard
-from .virtual import LIFTED
+from attnfuzz.actors.child import exceptions
+from attnfuzz.actors.child.execute import Execution
+from attnfuzz.actors.child.features import GeneratedCode
+from attnfuzz.actors.child.outcomes import Data, Rejected
+from attnfuzz.actors.child.phases import Phases
+from attnfuzz.actors.child.program_module import MODULE, Outputs, ProgramModule
+from attnfuzz.actors.child.to_device import ToCard
+from attnfuzz.actors.child.virtual import LIFTED
+from attnfuzz.actors.oracles import metadata
+from attnfuzz.actors.oracles.hygiene import CompilerLog
+from attnfuzz.actors.oracles.purity import Purity
+from attnfuzz.actors.targets.virtual import interpret, shadows
 
 PLAIN = "plain_program"
 OF_CARD = ("dtype", "stride")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from . import exceptions
+from attnfuzz.actors.child import exceptions
 
 COMPILING = re.compile(
     r"torch/_dynamo/(?:convert_frame|symbolic_convert|output_graph|guards)\.py"

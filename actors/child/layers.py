@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .outcomes import Data
+from attnfuzz.actors.child.outcomes import Data
 
 LAYERS = (("eager", "dynamo"), ("aot_eager", "aot_eager"))
 """Backends that stop earlier, with the layer that each adds."""

@@ -63,7 +63,7 @@ def execute(job: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None
 
     Raises only what is a defect of ours: all that a program raises becomes part of its outcome.
     """
-    from . import gang
+    from attnfuzz.actors.child import gang
 
     ranks = job.get("ranks", 1)
     if ranks == 1:
@@ -73,30 +73,29 @@ def execute(job: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None
 
 
 def _outcome(job: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    from attnfuzz.actors.devices import DEVICES
-    from attnfuzz.actors.virtual.cards import CARDS, INTERPRETED, NPUS
-
-    from .execute import Execution
-    from .outcomes import Failed, NotRun, Rejected
-    from .phases import Phases
+    from attnfuzz.actors.child.execute import Execution
+    from attnfuzz.actors.child.outcomes import Failed, NotRun, Rejected
+    from attnfuzz.actors.child.phases import Phases
+    from attnfuzz.actors.targets.devices import DEVICES
+    from attnfuzz.actors.targets.virtual.cards import CARDS, INTERPRETED, NPUS
 
     atexit._clear()  # what is there is the zygote's
     began = time.perf_counter()
     phases = Phases(emit)
     if job.get("target") in CARDS:
-        from .virtual import VirtualExecution
+        from attnfuzz.actors.child.virtual import VirtualExecution
 
         execution: Execution = VirtualExecution(job, phases)
     elif job.get("target") in NPUS:
-        from .virtual import NpuExecution
+        from attnfuzz.actors.child.virtual import NpuExecution
 
         execution = NpuExecution(job, phases)
     elif job.get("target") in INTERPRETED:
-        from .interpreted import InterpretedExecution
+        from attnfuzz.actors.child.interpreted import InterpretedExecution
 
         execution = InterpretedExecution(job, phases)
     elif job.get("target") in DEVICES:
-        from .device import DeviceExecution
+        from attnfuzz.actors.child.device import DeviceExecution
 
         execution = DeviceExecution(job, phases)
     else:

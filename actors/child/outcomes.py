@@ -1,4 +1,4 @@
-"""Outcomes as plain JSON-able dicts, in the shape of `generators.outcome`."""
+"""Outcomes as plain JSON-able dicts, in the shape of `generators.model.outcome`."""
 
 from __future__ import annotations
 

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from . import exceptions
-from .outcomes import Data, NotRun
-from .phases import Phases
-from .program_module import execute_file
+from attnfuzz.actors.child import exceptions
+from attnfuzz.actors.child.outcomes import Data, NotRun
+from attnfuzz.actors.child.phases import Phases
+from attnfuzz.actors.child.program_module import execute_file
 
 SAID = 500
 """Characters of an exception's text that are told."""

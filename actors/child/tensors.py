@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from .program_module import MODULE
+from attnfuzz.actors.child.program_module import MODULE
 
 
 def is_floating(value: Any) -> bool:

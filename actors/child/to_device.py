@@ -12,10 +12,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.nn.attention.flex_attention import BlockMask
 
-from attnfuzz.actors.virtual import shadows
-
-from . import tensors
-from .program_module import MODULE
+from attnfuzz.actors.child import tensors
+from attnfuzz.actors.child.program_module import MODULE
+from attnfuzz.actors.targets.virtual import shadows
 
 
 class ToDevice:

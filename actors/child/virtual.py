@@ -13,14 +13,13 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from attnfuzz.actors.virtual import cuda
-
-from . import metadata
-from .execute import Execution
-from .outcomes import Data
-from .phases import Phases
-from .program_module import Outputs
-from .to_device import ToCard
+from attnfuzz.actors.child.execute import Execution
+from attnfuzz.actors.child.outcomes import Data
+from attnfuzz.actors.child.phases import Phases
+from attnfuzz.actors.child.program_module import Outputs
+from attnfuzz.actors.child.to_device import ToCard
+from attnfuzz.actors.oracles import metadata
+from attnfuzz.actors.targets.virtual import cuda
 
 VALUES = ("numbers", "purity", "determinism", "batch_permutation")
 """The oracles that need them."""

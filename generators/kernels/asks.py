@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from attnfuzz.generators.kernels.specs import Flex, Handwritten, NpuFusionAttention, Sdpa
-from attnfuzz.generators.program import Program
-from attnfuzz.generators.tree import walk
+from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.model.tree import walk
 
 RECOMPILE_LIMIT = 8  # torch._dynamo.config.recompile_limit
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from attnfuzz.generators.expressions import nodes
 from attnfuzz.generators.kernels.base import Body, Inputs, Meaning
 from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex
+from attnfuzz.generators.model.expressions import nodes
+from attnfuzz.generators.model.scores import MaskedScore, ScoreMod
 from attnfuzz.generators.render.captures import Extents
 from attnfuzz.generators.render.dense import may_hide_everything
 from attnfuzz.generators.render.expressions import Expr
 from attnfuzz.generators.render.mods import Mod, mask_mod, on_grids, score_mod
 from attnfuzz.generators.render.scene import Scene, indented
 from attnfuzz.generators.render.sizes import commas, plus
-from attnfuzz.generators.scores import MaskedScore, ScoreMod
 
 Mods = tuple[Mod | None, Mod | None]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from attnfuzz.generators.expressions import mask_axes
 from attnfuzz.generators.kernels.base import Body, Inputs, Meaning
 from attnfuzz.generators.kernels.specs import Handwritten
+from attnfuzz.generators.model.expressions import mask_axes
 from attnfuzz.generators.render.dense import dense_mask, full_shape
 from attnfuzz.generators.render.mods import INDICES
 from attnfuzz.generators.render.scene import Scene, dtype_argument, inverse_root, root

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from attnfuzz.generators.program import Program
+from attnfuzz.generators.model.program import Program
 
 Needs = Callable[[Program], bool]
 

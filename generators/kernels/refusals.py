@@ -11,7 +11,7 @@ Texts are those of torch 2.11 to 2.13.
 from __future__ import annotations
 
 from attnfuzz.generators.kernels import asks
-from attnfuzz.generators.kernels.refusal import (
+from attnfuzz.generators.kernels.refusal import (  # fmt: skip
     ANY,
     COMPILE,
     HAND,
@@ -19,9 +19,9 @@ from attnfuzz.generators.kernels.refusal import (
     OWN,
     SDPA,
     Refusal,
-)  # fmt: skip
+)
 from attnfuzz.generators.kernels.refusals_flex import FLEX_ROWS
-from attnfuzz.generators.program import Program
+from attnfuzz.generators.model.program import Program
 
 _SDPA_ROWS: tuple[Refusal, ...] = (
     Refusal(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attnfuzz.generators.kernels.base import Body, Inputs, Meaning
 from attnfuzz.generators.kernels.specs import Sdpa
-from attnfuzz.generators.masks import Mask
+from attnfuzz.generators.model.masks import Mask
 from attnfuzz.generators.render.dense import dense_mask, full_shape, may_hide_everything
 from attnfuzz.generators.render.scene import Scene, dtype_argument
 from attnfuzz.generators.render.sizes import Size, commas

@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from attnfuzz.generators.indices import STRICT
-from attnfuzz.generators.options import KernelOptions
+from attnfuzz.generators.model.indices import STRICT
+from attnfuzz.generators.model.options import KernelOptions
 
 Scale = Annotated[float, Field(allow_inf_nan=False, ge=-1e4, le=1e4)]
 BlockEdge = Annotated[int, Field(ge=1, le=1024)]

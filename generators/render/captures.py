@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from attnfuzz.generators.indices import Axis, Table
+from attnfuzz.generators.model.indices import Axis, Table
 from attnfuzz.generators.render.expressions import Expr, Kind
 from attnfuzz.generators.render.sizes import Size, commas, product, tuple_of
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from attnfuzz.generators.growth import STRIDE, TOO_MUCH, most_steps
-from attnfuzz.generators.outcome import Diff, Failure, FailureKind, Layer, Phase
+from attnfuzz.generators.model.growth import STRIDE, TOO_MUCH, most_steps
+from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Layer, Phase
 from attnfuzz.generators.render.mods import compact_grids
 from attnfuzz.generators.render.parts import Block, Parts
 from attnfuzz.generators.render.quoting import is_member, number

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from attnfuzz.generators import masks
-from attnfuzz.generators.indices import Axis
-from attnfuzz.generators.masks import Mask
+from attnfuzz.generators.model import masks
+from attnfuzz.generators.model.indices import Axis
+from attnfuzz.generators.model.masks import Mask
 from attnfuzz.generators.render.expressions import ATOM
 from attnfuzz.generators.render.masks import boolean
 from attnfuzz.generators.render.mods import INDICES, grids

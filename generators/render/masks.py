@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from attnfuzz.generators import indices, masks
-from attnfuzz.generators.indices import IntExpr, Table
-from attnfuzz.generators.masks import Mask
+from attnfuzz.generators.model import indices, masks
+from attnfuzz.generators.model.indices import IntExpr, Table
+from attnfuzz.generators.model.masks import Mask
 from attnfuzz.generators.render.captures import Captures
 from attnfuzz.generators.render.expressions import (
     Expr,

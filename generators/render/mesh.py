@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attnfuzz.generators.program import Mesh
+from attnfuzz.generators.model.program import Mesh
 from attnfuzz.generators.render.scene import Scene
 
 DIMS = {"batch": 0, "heads": 1, "length": 2, "head_dim": 3}

@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from attnfuzz.generators.indices import Axis
 from attnfuzz.generators.kernels.specs import Flex
-from attnfuzz.generators.masks import Mask
+from attnfuzz.generators.model.indices import Axis
+from attnfuzz.generators.model.masks import Mask
+from attnfuzz.generators.model.scores import ScoreMod
 from attnfuzz.generators.render.captures import Captured, Captures, Extents
 from attnfuzz.generators.render.expressions import Expr, method
 from attnfuzz.generators.render.masks import boolean
 from attnfuzz.generators.render.scene import Scene
 from attnfuzz.generators.render.scores import modified
 from attnfuzz.generators.render.sizes import commas
-from attnfuzz.generators.scores import ScoreMod
 
 INDICES: tuple[Axis, ...] = ("b", "h", "q_idx", "kv_idx")
 GRIDS: dict[Axis, str] = {

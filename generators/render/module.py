@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attnfuzz.generators.program import Program
+from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render.parts import DIRTY_MEMORY, Block, assemble, parts
 from attnfuzz.generators.render.scene import indented
 

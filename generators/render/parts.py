@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from attnfuzz.generators.kernels import REGISTRY
 from attnfuzz.generators.kernels.base import Inputs, KernelPlugin
 from attnfuzz.generators.kernels.specs import Flex
-from attnfuzz.generators.program import Compile, Program
+from attnfuzz.generators.model.program import Compile, Program
 from attnfuzz.generators.render.attention import attention, selective_policy
 from attnfuzz.generators.render.fold import fold
 from attnfuzz.generators.render.imports import IMPORTED, imports

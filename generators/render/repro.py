@@ -7,8 +7,8 @@ import textwrap
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from attnfuzz.generators.outcome import Failure, FailureKind, said
-from attnfuzz.generators.program import Program
+from attnfuzz.generators.model.outcome import Failure, FailureKind, said
+from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render.checks import Check, check_for
 from attnfuzz.generators.render.parts import (
     DIRTY_DEVICE_MEMORY,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from attnfuzz.generators.program import Training
+from attnfuzz.generators.model.program import Training
+from attnfuzz.generators.model.scores import Score
+from attnfuzz.generators.model.tree import walk
 from attnfuzz.generators.render.scene import Scene, dtype_argument, indented
-from attnfuzz.generators.scores import Score
-from attnfuzz.generators.tree import walk
 
 
 @dataclass(frozen=True)

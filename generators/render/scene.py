@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from attnfuzz.generators.program import Program
+from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render.captures import Captures, Extents
 from attnfuzz.generators.render.quoting import Quoting
 from attnfuzz.generators.render.sizes import Size

@@ -6,8 +6,9 @@ the float64 reference would compute them in float32, whose last bit is nobody's 
 
 from __future__ import annotations
 
-from attnfuzz.generators import scores
-from attnfuzz.generators.indices import Table
+from attnfuzz.generators.model import scores
+from attnfuzz.generators.model.indices import Table
+from attnfuzz.generators.model.scores import ScoreMod
 from attnfuzz.generators.render.captures import Captures, fill
 from attnfuzz.generators.render.expressions import (
     Expr,
@@ -21,7 +22,6 @@ from attnfuzz.generators.render.expressions import (
 )
 from attnfuzz.generators.render.masks import KV, Q, boolean, integer
 from attnfuzz.generators.render.sizes import Size, plus, total
-from attnfuzz.generators.scores import ScoreMod
 
 _INEXACT = ("tanh", "sigmoid", "sin", "cos")
 SCORE = Expr("score", kind="float", scored=True)

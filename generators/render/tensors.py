@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from attnfuzz.generators.program import Input, Layout
+from attnfuzz.generators.model.program import Input, Layout
 from attnfuzz.generators.render.scene import Scene, dtype_argument
 from attnfuzz.generators.render.sizes import Size, commas, plus, times, tuple_of
 

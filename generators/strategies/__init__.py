@@ -1,6 +1,6 @@
 """Hypothesis strategies for attention programs and their parts, usable in any Hypothesis test.
 
-All that they build is valid by construction (`generators.validity`), and importing them does not
+All that they build is valid by construction (`model.validity`), and importing them does not
 import torch.
 """
 

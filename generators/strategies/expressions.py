@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from attnfuzz.generators.indices import Index, IntBinary, IntConst, IntExpr, IntLookup, Table
+from attnfuzz.generators.model.indices import Index, IntBinary, IntConst, IntExpr, IntLookup, Table
 from attnfuzz.generators.strategies.draws import Draw, weighted
-from attnfuzz.generators.swarm import Swarm
+from attnfuzz.generators.strategies.swarm import Swarm
 
 AXES: tuple[tuple[int, tuple[str, ...]], ...] = (
     (4, ("kv_idx",)), (3, ("q_idx",)), (4, ("b",)), (4, ("h",)), (3, ("b", "kv_idx")),

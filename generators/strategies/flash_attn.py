@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from attnfuzz.generators.kernels.specs import FlashAttn, KVCache
-from attnfuzz.generators.program import Call, Input, Program, Shape
+from attnfuzz.generators.model.program import Call, Input, Program, Shape
 from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
 from attnfuzz.generators.strategies.inputs import BSHD, layouts
 from attnfuzz.generators.strategies.kernels import SCALES

@@ -9,9 +9,9 @@ from typing import Any, Literal
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from attnfuzz.generators.program import FloatDtype, Layout
+from attnfuzz.generators.model.program import FloatDtype, Layout
 from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
-from attnfuzz.generators.swarm import Swarm
+from attnfuzz.generators.strategies.swarm import Swarm
 
 Packed = Literal["none", "kv", "qkv"]
 Triple = tuple[FloatDtype, FloatDtype, FloatDtype]

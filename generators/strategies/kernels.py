@@ -7,12 +7,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from attnfuzz.generators.expressions import mask_axes
 from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex, Handwritten, Sdpa
-from attnfuzz.generators.masks import Causal, Mask
-from attnfuzz.generators.program import Shape
+from attnfuzz.generators.model.expressions import mask_axes
+from attnfuzz.generators.model.masks import Causal, Mask
+from attnfuzz.generators.model.program import Shape
 from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
-from attnfuzz.generators.swarm import Swarm
+from attnfuzz.generators.strategies.swarm import Swarm
 
 SCALES = (None,) * 14 + (1.0, 0.5, 0.125, 0.0, -1.0, 2.0, 0.1, 0.001)
 BLOCK_SIZES = (

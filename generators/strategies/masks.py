@@ -7,7 +7,7 @@ from collections.abc import Callable
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from attnfuzz.generators.masks import (
+from attnfuzz.generators.model.masks import (  # fmt: skip
     AllFalse,
     AllTrue,
     And,
@@ -26,11 +26,11 @@ from attnfuzz.generators.masks import (
     SlidingWindow,
     TableMask,
     Tree,
-)  # fmt: skip
-from attnfuzz.generators.program import Shape
+)
+from attnfuzz.generators.model.program import Shape
 from attnfuzz.generators.strategies.draws import Draw, weighted
 from attnfuzz.generators.strategies.expressions import Expressions
-from attnfuzz.generators.swarm import EVERYTHING, Swarm
+from attnfuzz.generators.strategies.swarm import EVERYTHING, Swarm
 
 LEAVES = (
     (6, "causal"), (4, "sliding_window"), (3, "prefix_lm"), (4, "documents"), (2, "global_local"),

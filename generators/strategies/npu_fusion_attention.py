@@ -7,10 +7,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from attnfuzz.generators.expressions import mask_axes
 from attnfuzz.generators.kernels.specs import NpuFusionAttention
-from attnfuzz.generators.masks import Mask
-from attnfuzz.generators.program import Call, Input, Program, Shape, Surround
+from attnfuzz.generators.model.expressions import mask_axes
+from attnfuzz.generators.model.masks import Mask
+from attnfuzz.generators.model.program import Call, Input, Program, Shape, Surround
 from attnfuzz.generators.render.dense import may_hide_everything
 from attnfuzz.generators.render.scene import Scene
 from attnfuzz.generators.strategies.draws import Draw, one_in, weighted

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
 from attnfuzz.generators.kernels.specs import Flex, Function, Handwritten, Kernel, Sdpa
-from attnfuzz.generators.masks import Causal, Mask
-from attnfuzz.generators.program import Input, Layout, Program, Shape, Surround, Training
-from attnfuzz.generators.scores import ScoreMod
+from attnfuzz.generators.model.masks import Causal, Mask
+from attnfuzz.generators.model.program import Input, Layout, Program, Shape, Surround, Training
+from attnfuzz.generators.model.scores import ScoreMod
+from attnfuzz.generators.model.validity import no_gradient, problems
 from attnfuzz.generators.strategies.draws import Draw, allowed, one_in, weighted
 from attnfuzz.generators.strategies.expressions import Expressions
 from attnfuzz.generators.strategies.flash_attn import FlashAttnPrograms
@@ -23,8 +24,7 @@ from attnfuzz.generators.strategies.npu_fusion_attention import NpuFusionAttenti
 from attnfuzz.generators.strategies.running import Running
 from attnfuzz.generators.strategies.scores import Scores
 from attnfuzz.generators.strategies.shapes import Shapes
-from attnfuzz.generators.swarm import EVERYTHING, PROFILES, Swarm, UserFunction
-from attnfuzz.generators.validity import no_gradient, problems
+from attnfuzz.generators.strategies.swarm import EVERYTHING, PROFILES, Swarm, UserFunction
 
 REFUSALS: dict[str, tuple[str, ...]] = {
     "function": (),

@@ -8,10 +8,18 @@ from typing import Any, get_args
 
 from hypothesis import strategies as st
 
-from attnfuzz.generators.program import Call, Compile, Mesh, Placement, Shape, Surround, Training
+from attnfuzz.generators.model.program import (
+    Call,
+    Compile,
+    Mesh,
+    Placement,
+    Shape,
+    Surround,
+    Training,
+)
 from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
 from attnfuzz.generators.strategies.shapes import Shapes
-from attnfuzz.generators.swarm import Swarm
+from attnfuzz.generators.strategies.swarm import Swarm
 
 MODES = (
     (2, "default"), (3, "reduce-overhead"), (1, "max-autotune-no-cudagraphs"), (1, "max-autotune"),

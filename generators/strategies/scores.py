@@ -12,8 +12,8 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from attnfuzz.generators.program import Shape
-from attnfuzz.generators.scores import (
+from attnfuzz.generators.model.program import Shape
+from attnfuzz.generators.model.scores import (  # fmt: skip
     Alibi,
     FloatBinary,
     FloatCall,
@@ -28,11 +28,11 @@ from attnfuzz.generators.scores import (
     Softcap,
     Truth,
     Where,
-)  # fmt: skip
+)
 from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
 from attnfuzz.generators.strategies.expressions import Expressions
 from attnfuzz.generators.strategies.masks import Masks
-from attnfuzz.generators.swarm import EVERYTHING, Swarm
+from attnfuzz.generators.strategies.swarm import EVERYTHING, Swarm
 
 ROOTS = (
     (6, "binary"), (3, "alibi"), (3, "softcap"), (3, "relative_bias"), (3, "masked"), (3, "where"),

@@ -7,9 +7,9 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from attnfuzz.generators.program import Shape
+from attnfuzz.generators.model.program import Shape
 from attnfuzz.generators.strategies.draws import Draw, weighted
-from attnfuzz.generators.swarm import EVERYTHING, Swarm
+from attnfuzz.generators.strategies.swarm import EVERYTHING, Swarm
 
 ROUND = (16, 32, 64, 128, 256)
 BOUNDARIES = (

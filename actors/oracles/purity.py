@@ -1,0 +1,80 @@
+"""The purity oracle: a run changes neither its arguments nor the process's global state.
+
+Costs a copy of each argument's storage per run.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import torch
+
+from attnfuzz.actors.child import tensors
+from attnfuzz.actors.child.outcomes import Data, diff
+
+GLOBALS = "global state"
+
+
+def global_state() -> dict[str, Any]:
+    """What a computation must leave as it was."""
+    return {
+        "rng_state": torch.get_rng_state(),
+        "python_rng_state": random.getstate(),
+        "grad_mode": torch.is_grad_enabled(),
+        "inference_mode": torch.is_inference_mode_enabled(),
+        "default_dtype": torch.get_default_dtype(),
+        "autocast": torch.is_autocast_enabled("cpu"),
+        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+        "num_threads": torch.get_num_threads(),
+    }
+
+
+class Purity:
+    """A snapshot of the arguments of one run and of the global state before it.
+
+    Checked of a tensor: every byte of its storage, those outside the view included, its shape,
+    strides, offset and dtype, and whether it requires a gradient. `.grad` may change.
+    """
+
+    def __init__(self, args: tuple[Any, ...], names: list[str]) -> None:
+        self._tensors = [
+            (name, tensor, tensors.stored_bytes(tensor).clone(), _metadata(tensor))
+            for value, argument in zip(args, names, strict=True)
+            for name, tensor in tensors.named_tensors(value, argument)
+        ]
+        self._globals = global_state()
+
+    def differences(self, call: int) -> list[Data]:
+        """What has changed since."""
+        found = []
+        for name, tensor, stored, metadata in self._tensors:
+            for what, before in metadata.items():
+                if (after := _metadata(tensor)[what]) != before:
+                    found.append(diff(name, what, before, after, call=call))
+            now = tensors.stored_bytes(tensor)
+            if not torch.equal(now, stored):
+                changed = "another size"
+                if now.numel() == stored.numel():
+                    changed = f"{int((now != stored).sum())} of {now.numel()} bytes changed"
+                found.append(diff(name, "storage", "unchanged", changed, call=call))
+        after_all = global_state()
+        for what, before in self._globals.items():
+            after = after_all[what]
+            if isinstance(before, torch.Tensor):
+                if not torch.equal(before, after):
+                    found.append(diff(GLOBALS, what, "unchanged", "changed", call=call))
+            elif before != after:
+                expected, actual = ("unchanged", "changed") if "rng" in what else (before, after)
+                found.append(diff(GLOBALS, what, expected, actual, call=call))
+        return found
+
+
+def _metadata(tensor: torch.Tensor) -> dict[str, Any]:
+    return {
+        "shape": tuple(tensor.shape),
+        "stride": tensor.stride(),
+        "storage_offset": tensor.storage_offset(),
+        "dtype": tensor.dtype,
+        "requires_grad": tensor.requires_grad,
+    }

@@ -1,0 +1,160 @@
+"""What the sandbox is asked to do with a program: the job, its limits and its deadlines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Protocol
+
+from attnfuzz.actors.targets.devices import DEVICES
+from attnfuzz.generators.kernels.specs import FlashAttn, Function
+from attnfuzz.generators.model.outcome import Phase
+from attnfuzz.generators.model.program import Compile, Program
+from attnfuzz.generators.model.validity import mask_axes, score_axes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What one program may use. `memory_mb` bounds private memory of each of its processes, torch's
+    own (about 500 MiB) included; `device_memory_mb` what torch allocates on an accelerator;
+    `file_mb` the size of each file it writes (a precompiled header is 150 MB); `processes` how many
+    threads and processes its user may run beside those that run already, which Linux does not
+    enforce for root."""
+
+    memory_mb: int = 4096
+    device_memory_mb: int = 8192
+    file_mb: int = 512
+    processes: int = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deadlines:
+    """Wall seconds that each phase may take, counted anew whenever it is entered, and `total`;
+    `idle` is for how many of them all processes of the program may sleep (see `actors.idle`)."""
+
+    build: float = 20.0
+    reference: float = 20.0
+    eager: float = 20.0
+    compile: float = 120.0
+    forward: float = 30.0
+    backward: float = 60.0
+    check: float = 30.0
+    exit: float = 20.0
+    total: float = 300.0
+    idle: float = 20.0
+
+    def of(self, phase: Phase) -> float:
+        return float(getattr(self, "build" if phase is Phase.SETUP else phase.value))
+
+    def times(self, factor: float) -> Deadlines:
+        return replace(self, **{f.name: getattr(self, f.name) * factor for f in fields(self)})
+
+
+def batches_are_independent(program: Program) -> bool:
+    """Whether permuting the batch must permute the result: nothing looks at the batch index."""
+    masks = mask_axes(program.mask) if program.mask else frozenset()
+    scores = score_axes(program.score_mod) if program.score_mod else frozenset()
+    plain = not program.surround.projections and program.transform == "none"
+    kernel = program.kernel
+    if isinstance(kernel, FlashAttn):
+        tells = kernel.alibi == "batch" or kernel.cache.ragged or kernel.cache.page_size
+        plain = plain and not tells
+    return plain and "b" not in masks | scores
+
+
+def ranks_of(program: Program) -> int:
+    """How many processes the program runs in."""
+    mesh = program.mesh
+    return mesh.world_size if mesh is not None and mesh.ranks == "processes" else 1
+
+
+class RefusalLike(Protocol):
+    """A refusal by design: a regular expression over "Type: message", and why it is one."""
+
+    @property
+    def pattern(self) -> str: ...
+    @property
+    def why(self) -> str: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """How a program's source is to be run and judged, apart from the source itself.
+
+    `ranks` is how many processes run it together, each the whole of it. `plain` is the source for
+    the CPU of a program whose compiled kernels are interpreted there.
+    `compute_dtype` is the autocast dtype, if any: the precision of the yardstick. `deterministic`:
+    two runs must agree bit for bit. `dirty_memory`: fresh memory of an accelerator is NaN.
+    `layers`: find the layer to blame. `features`: report what the compiler did. `oracles` holds
+    further settings of single oracles by name. `function` is the "module:name" that the program
+    calls. `only_setup`: preload files are executed and the function is imported, nothing else.
+    """
+
+    compile: Compile | None = None
+    target: str = "cpu"
+    plain: str | None = None
+    ranks: int = 1
+    refusals: tuple[tuple[str, str], ...] = ()
+    compute_dtype: str | None = None
+    deterministic: bool = True
+    dirty_memory: bool = False
+    layers: bool = True
+    features: bool = True
+    oracles: dict[str, Any] = field(default_factory=dict)
+    function: str | None = None
+    only_setup: bool = False
+    deadlines: Deadlines = field(default_factory=Deadlines)
+
+    @classmethod
+    def of(
+        cls,
+        program: Program,
+        refusals: Iterable[RefusalLike] = (),
+        deadlines: Deadlines | None = None,
+        target: str = "cpu",
+        plain: str | None = None,
+        alone: bool = False,
+    ) -> Job:
+        """The job of `program` on `target`; `refusals` are those of its kernel. `alone`: one
+        process stands for all ranks."""
+        ranks = 1 if alone else ranks_of(program)
+        return cls(
+            compile=program.compile,
+            target=target,
+            plain=plain,
+            ranks=ranks,
+            layers=ranks == 1,  # ranks would not find the blame in step
+            refusals=tuple((r.pattern, r.why) for r in refusals),
+            compute_dtype=program.autocast,
+            # Gradients of the fused kernels of accelerators are sums in no fixed order.
+            deterministic=target not in DEVICES
+            or (program.training is None and program.transform != "grad"),
+            dirty_memory=program.dirty_memory,
+            oracles={
+                "batch_permutable": batches_are_independent(program),
+                "sdpa": program.kernel.kind == "sdpa",
+                "disables": program.surround.integration == "disable",
+            },
+            function=program.kernel.target if isinstance(program.kernel, Function) else None,
+            deadlines=deadlines or Deadlines(),
+        )
+
+    def to_message(self, source: str, preload: Iterable[str]) -> dict[str, Any]:
+        """The JSON that the child gets; `source` and `preload` are paths."""
+        return {
+            "source": source,
+            "preload": list(preload),
+            "target": self.target,
+            "plain": self.plain,
+            "ranks": self.ranks,
+            "compile": None if self.compile is None else asdict(self.compile),
+            "refusals": [{"pattern": pattern, "why": why} for pattern, why in self.refusals],
+            "compute_dtype": self.compute_dtype,
+            "deterministic": self.deterministic,
+            "dirty_memory": self.dirty_memory,
+            "layers": self.layers,
+            "features": self.features,
+            "oracles": self.oracles,
+            "function": self.function,
+            "only_setup": self.only_setup,
+        }

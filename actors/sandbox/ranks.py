@@ -1,0 +1,109 @@
+"""Where the ranks of a program that hangs are: in which collective each waits, and which of them
+went another way than the others."""
+
+from __future__ import annotations
+
+import linecache
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from attnfuzz.actors.sandbox import confine, procs
+from attnfuzz.corpus.frames import GENERATED, GENERATED_FILE
+
+_FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
+_WAITS = re.compile(r"torch\.ops\._c10d_functional\.wait_tensor\.default\((\w+)\)")
+_COLLECTIVE = re.compile(r"(?:\w+ = )?torch\.ops\._c10d_functional\.(?!wait_tensor)")
+SPIED_ON = 8
+"""Ranks whose native stacks are taken: some seconds each."""
+
+OURS = str(Path(__file__).resolve().parents[1])
+
+Place = tuple[tuple[str, int, str], ...]
+"""The frames of a rank's main thread, innermost first: file, line, function."""
+
+
+def of_ranks(directory: Path, spy: Callable[[int], str] | None) -> dict[str, str]:
+    """Evidence about the ranks that `actors.child.gang` has left files of in `directory`; nothing
+    where there are none. `spy(pid)` gives a process's stacks, without it there are none."""
+    texts = {_rank(file): file.read_text() for file in directory.glob("rank-*.pid")}
+    pids = {rank: int(text) for rank, text in texts.items() if text.isdigit()}
+    if not pids:
+        return {}
+    for rank in sorted(pids.keys() - {0}):
+        procs.send(pids[rank], confine.STACKS_SIGNAL)
+    time.sleep(0.3)  # each writes its own
+    places = {rank: _place(directory, rank) for rank in sorted(pids)}
+    evidence = {"ranks": told(places)}
+    if spy is not None:
+        spied = [rank for rank in sorted(pids) if 0 < rank < SPIED_ON]
+        evidence |= {f"stacks of rank {rank}": spy(pids[rank]) for rank in spied}
+    return evidence
+
+
+def _rank(file: Path) -> int:
+    return int(file.stem.partition("-")[2])
+
+
+def _place(directory: Path, rank: int) -> Place:
+    """Where the rank's main thread is, as faulthandler has written; nothing if it has ended."""
+    if (directory / f"rank-{rank}.json").exists():
+        return ()
+    name = confine.FAULTS if rank == 0 else f"faults-{rank}.txt"
+    try:
+        text = (directory / name).read_text(errors="replace")
+    except OSError:
+        return ()
+    current = text.rpartition("Current thread ")[2]
+    frames = ((file, int(line), function) for file, line, function in _FRAME.findall(current))
+    return tuple(frame for frame in frames if not frame[0].startswith(OURS))
+
+
+def told(places: dict[int, Place]) -> str:
+    """One line a rank, then those that are elsewhere than most, or which are together."""
+    lines = [f"rank {rank}: {_at(place)}" for rank, place in places.items()]
+    together: dict[Place, list[str]] = {}
+    for rank, place in places.items():
+        together.setdefault(_comparable(place), []).append(f"rank {rank}")
+    most, *fewer = sorted(together.values(), key=len, reverse=True)
+    others = [rank for ranks in fewer for rank in ranks]
+    if others and len(most) > len(others):
+        lines.append(f"went another way: {', '.join(others)}")
+    elif others:
+        ways = "; ".join(", ".join(ranks) for ranks in together.values())
+        lines.append(f"went {len(together)} ways: {ways}")
+    return "\n".join(lines)
+
+
+def _comparable(place: Place) -> Place:
+    """Inductor writes a file for each rank, named after what is in it, such as the rank."""
+    return tuple(
+        (GENERATED if GENERATED_FILE.fullmatch(Path(file).name) else file, line, function)
+        for file, line, function in place
+    )
+
+
+def _at(place: Place) -> str:
+    """The innermost function, that calls an operator if one does, and the first line outside torch:
+    the collective, and who asked for it."""
+    if not place:
+        return "has ended"
+    inner = next((frame for frame in place if not frame[0].endswith("torch/_ops.py")), place[0])
+    outer = next((frame for frame in place if "/torch/" not in frame[0]), place[-1])
+    code = _asked(linecache.getlines(outer[0])[: outer[1]])
+    return f"{inner[2]} ({_short(inner[0])}:{inner[1]}), from {_short(outer[0])}:{outer[1]}: {code}"
+
+
+def _asked(lines: list[str]) -> str:
+    """The last of `lines`; where it waits for a collective that generated code has begun, that."""
+    *earlier, last = (line.strip() for line in lines or [""])
+    if waits := _WAITS.match(last):
+        result = re.compile(rf"\b{waits[1]}\b")
+        begun = (one for one in reversed(earlier) if _COLLECTIVE.match(one) and result.search(one))
+        return next(begun, last)
+    return last
+
+
+def _short(file: str) -> str:
+    return file.rpartition("-packages/")[2] if "-packages/" in file else Path(file).name

@@ -1,0 +1,49 @@
+"""A process that outlives a killed driver just long enough to clean up after it.
+
+Run as a script: `python reaper.py FD RUN_ID ROOT`. FD is the read end of a pipe whose write end
+only the driver holds, so it ends when the driver does, however that comes about. Then (or at a
+byte, by which the driver asks for it) every process of the run (its environment says
+`ATTNFUZZ_RUN=RUN_ID`, or it descends from one) is killed and the scratch folder ROOT removed.
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import types
+from pathlib import Path
+
+MARKER = "ATTNFUZZ_RUN"
+SECOND_LOOK_S = 0.1  # a process in the middle of an exec shows no environment
+
+
+def clean(root: Path, run_id: str) -> list[int]:
+    """Kills the processes of run `run_id` and removes `root`; returns those that would not die."""
+    from attnfuzz.actors.sandbox import files, procs
+
+    def members() -> list[int]:
+        marked = procs.marked(MARKER, run_id)
+        return sorted({pid for one in marked for pid in (one, *procs.descendants(one))})
+
+    procs.kill_all(members)
+    time.sleep(SECOND_LOOK_S)
+    left = procs.kill_all(members)
+    files.remove_tree(root)
+    return left
+
+
+def main() -> None:
+    package = sys.modules["attnfuzz"] = types.ModuleType("attnfuzz")  # as the zygote has it
+    package.__path__ = [str(Path(__file__).resolve().parents[2])]
+    fd, run_id, root = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    os.read(fd, 1)
+    clean(root, run_id)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""The one folder under which a run keeps everything temporary, and its sure removal."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+
+from attnfuzz.actors.sandbox import reaper
+
+NAME, LOCK = "attnfuzz-", "lock"
+
+
+def sweep(base: Path) -> None:
+    """Ends what is left in `base` of this user's runs that were killed together with their reapers,
+    as a batch system or a container's end does."""
+    for root in base.glob(f"{NAME}*"):
+        with contextlib.suppress(OSError):
+            if root.stat().st_uid == os.getuid() and not _is_held(root / LOCK):
+                reaper.clean(root, root.name.removeprefix(NAME))
+
+
+def _is_held(lock: Path) -> bool:
+    """Whether the run whose lock this is lives. Raises FileNotFoundError where it has none yet."""
+    with lock.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
+
+
+class ScratchError(RuntimeError):
+    """The scratch folder cannot be made; the message is one sentence."""
+
+
+class Scratch:
+    """A run's scratch folder `root` and its marker `run_id`.
+
+    While it is open, `ATTNFUZZ_RUN=<run_id>` is in this process's environment, for every process
+    that it starts to inherit, and a reaper waits. On close, or when this process ends in any way,
+    SIGKILL included, all marked processes are killed and `root` is removed. Where the reaper is
+    killed too, the next run of the same user does that. The path is short because Unix sockets are
+    put under it (their paths hold 107 bytes).
+    """
+
+    def __init__(self, root: Path, run_id: str) -> None:
+        self.root = root
+        self.run_id = run_id
+        self._held = -1
+        self._previous = os.environ.get(reaper.MARKER)
+        self._owner = os.getpid()
+        read_end, self._lifeline = os.pipe()
+        try:
+            # The reaper carries no marker, an outer run's neither: it would be killed as marked.
+            self._reaper = subprocess.Popen(
+                [sys.executable, reaper.__file__, str(read_end), run_id, str(root)],
+                pass_fds=(read_end,), start_new_session=True, stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL, cwd="/",
+                env={k: v for k, v in os.environ.items() if k != reaper.MARKER},
+            )  # fmt: skip
+        finally:
+            os.close(read_end)
+        os.environ[reaper.MARKER] = run_id
+
+    @classmethod
+    def create(cls, base: str | Path = "/tmp") -> Scratch:
+        """A new folder `attnfuzz-<8 hex>` in `base`. Raises ScratchError when it cannot be made."""
+        sweep(Path(base))
+        run_id = secrets.token_hex(4)
+        root = Path(base) / f"{NAME}{run_id}"
+        scratch = cls(root, run_id)  # its reaper comes first, so that no kill can leave the folder
+        try:
+            root.mkdir(mode=0o700)
+            scratch._hold()
+        except OSError as error:
+            scratch.close()
+            raise ScratchError(
+                f"{base}: cannot make a scratch folder there: {error.strerror}"
+            ) from error
+        return scratch
+
+    def _hold(self) -> None:
+        """Shows `sweep` that this run is alive: the file is locked when it gets its name."""
+        made = self.root / "lock.new"
+        self._held = os.open(made, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._held, fcntl.LOCK_EX)
+        made.rename(self.root / LOCK)
+
+    def close(self) -> None:
+        """Kills what is left of the run and removes the folder. Closing twice is harmless."""
+        if self._lifeline < 0 or os.getpid() != self._owner:
+            return
+        if self._previous is None:
+            os.environ.pop(reaper.MARKER, None)
+        else:
+            os.environ[reaper.MARKER] = self._previous
+        os.write(self._lifeline, b".")  # asked for, since a forked copy may keep the pipe open
+        os.close(self._lifeline)
+        self._lifeline = -1
+        self._reaper.wait()
+        if self._held >= 0:
+            os.close(self._held)
+
+    def __enter__(self) -> Scratch:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,208 @@
+"""From how a child ended to an outcome, where the child could not tell it itself."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from attnfuzz.actors.sandbox import confine, stacks
+from attnfuzz.generators.model.outcome import (
+    Cost,
+    Failure,
+    FailureKind,
+    Frame,
+    Layer,
+    Outcome,
+    Phase,
+    Raised,
+)
+
+ORACLE = "watchdog"
+HARNESS = "harness"
+SETTING_UP = "setting up"
+ASLEEP = "all asleep"
+"""How the message of a hang begins that was told before a deadline: nothing of it did anything."""
+_LAST_WORDS = re.compile(
+    r"^\s*(terminate called.*|what\(\):.*|\*\*\* .* \*\*\*.*|.*[Aa]ssertion .*failed.*"
+    r"|(?:free|malloc\w*|realloc|munmap_chunk)\(\):.*|corrupted .*|double free.*)$",
+    re.MULTILINE,
+)
+
+
+_SIGNALS = {
+    "Aborted": signal.SIGABRT,
+    "Bus error": signal.SIGBUS,
+    "Floating-point exception": signal.SIGFPE,
+    "Floating point exception": signal.SIGFPE,
+    "Illegal instruction": signal.SIGILL,
+    "Segmentation fault": signal.SIGSEGV,
+}
+_FATAL = re.compile(rf"^Fatal Python error: ({'|'.join(_SIGNALS)})", re.MULTILINE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """How a child ended: its wait `status`, the `phase` it was in, what it used; `backend` is that
+    which the program is compiled with, if any; `setting_up` what it was setting up last."""
+
+    status: int
+    phase: Phase
+    cost: Cost
+    source: Path
+    backend: str | None = None
+    setting_up: str = ""
+    oom_killed: bool = False
+
+    @property
+    def directory(self) -> Path:
+        return self.source.parent
+
+    @property
+    def layer(self) -> Layer | None:
+        """The layer that was at work. A compiled program has passed its eager run by then; whether
+        a lower layer does the same is known once the program is minimized."""
+        if self.phase in (Phase.SETUP, Phase.BUILD, Phase.REFERENCE):
+            return None
+        if self.phase is Phase.EAGER or self.backend is None:
+            return Layer.EAGER
+        return Layer.DYNAMO if self.backend == "eager" else Layer(self.backend)
+
+
+def printed(directory: Path) -> dict[str, str]:
+    """The end of what the child printed."""
+    texts = {
+        "stdout": stacks.tail(directory / confine.STDOUT),
+        "stderr": stacks.tail(directory / confine.STDERR),
+    }
+    return {name: text for name, text in texts.items() if text.strip()}
+
+
+def of_ending(ending: Ending) -> Outcome:
+    """A child that ended without a result."""
+    if os.WIFSIGNALED(ending.status):
+        return of_signal(ending, os.WTERMSIG(ending.status))
+    code = os.waitstatus_to_exitcode(ending.status)
+    raised = Raised(type="Exit", message=f"exited with code {code} before giving a result")
+    return _failed(ending, FailureKind.CRASH, raised)
+
+
+def fatal_signal(directory: Path) -> int | None:
+    """The signal of which faulthandler has told. Torch's own printer of native stacks, which
+    comes after it, allocates: where the heap is corrupt it can be stuck for ever."""
+    found = _FATAL.search(stacks.tail(directory / confine.FAULTS))
+    return _SIGNALS[found[1]] if found else None
+
+
+def of_signal(ending: Ending, number: int) -> Outcome:
+    """A child that a signal ended."""
+    name = confine.signal_name(number)
+    texts = printed(ending.directory)
+    faults = stacks.tail(ending.directory / confine.FAULTS)
+    if faults:
+        texts["python_stacks"] = faults
+    raised = Raised(
+        type=f"Signal {name}",
+        message=_last_words(texts.get("stderr", "")) or f"killed by {name}",
+        frames=stacks.python_frames(faults, ending.source)
+        + stacks.native_frames(texts.get("stderr", "")),
+    )
+    if _out_of_memory(ending, number, texts.get("stderr", "")):
+        return _failed(ending, FailureKind.OUT_OF_MEMORY, raised, texts, name)
+    return _failed(ending, FailureKind.CRASH, raised, texts, name)
+
+
+def _out_of_memory(ending: Ending, number: int, stderr: str) -> bool:
+    if number == signal.SIGKILL:
+        return ending.oom_killed
+    return number == signal.SIGABRT and "std::bad_alloc" in stderr
+
+
+def _last_words(stderr: str) -> str:
+    """What C++ or glibc says when it aborts: the message of a crash that has one."""
+    return "; ".join(dict.fromkeys(_LAST_WORDS.findall(stderr)))[:2000]
+
+
+def of_hang(ending: Ending, why: str, evidence: dict[str, str]) -> Outcome:
+    """A child that missed a deadline, as `why` says, and was killed."""
+    frames: tuple[Frame, ...] = stacks.python_frames(
+        evidence.get("python_stacks", ""), ending.source
+    )
+    raised = Raised(type="Hang", message=why, frames=frames)
+    return _failed(ending, FailureKind.HANG, raised, evidence | printed(ending.directory))
+
+
+def of_killed_zygote(ending: Ending) -> Outcome:
+    """A program that ended the fork server it came from."""
+    raised = Raised(type="KilledZygote", message="killed the process that started it")
+    kind = FailureKind.OUT_OF_MEMORY if ending.oom_killed else FailureKind.CRASH
+    return _failed(ending, kind, raised)
+
+
+def of_defect(ending: Ending, text: str) -> Outcome:
+    """An exception in the harness itself, told by the child."""
+    last = text.strip().rpartition("\n")[2]
+    raised = Raised(type=last.partition(":")[0], message=last)
+    outcome = _failed(ending, FailureKind.RUNTIME_ERROR, raised)
+    assert outcome.failure is not None
+    failure = replace(
+        outcome.failure,
+        phase=Phase.REFERENCE,
+        oracle=HARNESS,
+        evidence=outcome.failure.evidence | {"traceback": stacks.head(text)},
+    )
+    return replace(outcome, failure=failure)
+
+
+def of_unrendered(text: str) -> Outcome:
+    """An exception, with this traceback, before the program could be given to a child."""
+    last = text.strip().rpartition("\n")[2]
+    failure = Failure(
+        kind=FailureKind.RUNTIME_ERROR,
+        phase=Phase.BUILD,
+        oracle=HARNESS,
+        raised=Raised(type=last.partition(":")[0], message=last),
+        evidence={"traceback": stacks.head(text)},
+    )
+    return Outcome(status="failed", failure=failure)
+
+
+def of_setup(outcome: Outcome) -> Outcome:
+    """`outcome`; where it failed before the program was begun, one that says why that is."""
+    failure = outcome.failure
+    if failure is None or failure.phase is not Phase.SETUP or failure.raised is None:
+        return outcome
+    why = f"{failure.evidence.get(SETTING_UP, 'setting up')}: {failure.raised.message}"
+    return Outcome(status="not_run", rejection=why, cost=outcome.cost)
+
+
+def is_defect(outcome: Outcome) -> bool:
+    """Whether the fault is ours, not torch's: the harness raised, or a reference did."""
+    failure = outcome.failure
+    if failure is None:
+        return False
+    return failure.phase is Phase.REFERENCE or failure.oracle == HARNESS
+
+
+def _failed(
+    ending: Ending,
+    kind: FailureKind,
+    raised: Raised,
+    evidence: dict[str, str] | None = None,
+    signal_name: str | None = None,
+) -> Outcome:
+    evidence = printed(ending.directory) if evidence is None else evidence
+    if ending.phase is Phase.SETUP:
+        evidence = evidence | {SETTING_UP: ending.setting_up}
+    failure = Failure(
+        kind=kind,
+        phase=ending.phase,
+        layer=ending.layer,
+        oracle=ORACLE,
+        raised=raised,
+        signal=signal_name,
+        evidence=evidence,
+    )
+    return Outcome(status="failed", failure=failure, cost=ending.cost)

@@ -1,0 +1,154 @@
+"""What a zygote does once so that its children need not: first compiles.
+
+They find the vector instructions, initialise Inductor's patterns and lowerings, and build the
+precompiled header of the default flags; children inherit all of it by fork. On two quiet cores
+that takes 30 s the first time on a machine, 5 s later, and makes each cold compile in a child a
+CPU second cheaper. What a program's own compile consists of stays cold: no graph cache is written,
+and what was compiled here is forgotten.
+
+Needs torch and the standard library; only the zygote loads this file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from pathlib import Path
+
+from attnfuzz.actors.sandbox.files import DONE
+
+BUILT = (".gch", ".so")
+VIRTUAL = "virtual"
+"""The folder, beside the headers, of libraries that `targets.virtual.build` puts there whole."""
+
+
+def drop_unfinished(headers: Path) -> None:
+    """Removes what g++ wrote and no warm-up has vouched for: it may have been killed while writing,
+    and torch would use the torn file for ever."""
+    for built in _built(headers):
+        if not built.with_name(built.name + DONE).exists():
+            built.unlink(missing_ok=True)
+    for done in headers.rglob("*" + DONE):
+        if not done.with_name(done.name.removesuffix(DONE)).exists():
+            done.unlink(missing_ok=True)
+
+
+def _built(headers: Path) -> list[Path]:
+    """What torch had g++ write there: precompiled headers and libraries."""
+    found = [path for suffix in BUILT for path in headers.rglob("*" + suffix)]
+    return [path for path in found if headers / VIRTUAL not in path.parents]
+
+
+def warm_up(headers: Path) -> None:
+    """Compiles small functions with the defaults, some forward and backward.
+
+    `headers` is the folder shared by all zygotes of this user; they take turns until it has
+    something. Other temporary files go to the current folder from now on. Raises what
+    torch.compile raises, for instance when there is no C++ compiler.
+    """
+    import torch
+    import torch._inductor.codecache  # looks at TMPDIR, once, for where headers are to go
+
+    _keep_files_here()
+    with open(headers / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        drop_unfinished(headers)
+        there = frozenset(_built(headers))
+        if there:  # probably all that is needed: others need not wait for this one
+            fcntl.flock(lock, fcntl.LOCK_SH)
+        with (
+            torch._inductor.config.patch(fx_graph_cache=False),
+            torch._functorch.config.patch(enable_autograd_cache=False),
+        ):
+            for compile_one in (_plain, _sdpa, _sdpa_to_aot, _flex):
+                compile_one()
+                torch._dynamo.reset()
+        new = [built for built in _built(headers) if built not in there]
+        if new:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # when nobody else is building it
+        for built in new:
+            if built.exists():
+                built.with_name(built.name + DONE).touch()
+    _forget()
+
+
+def warm_up_virtual(*, interpreted: bool) -> None:
+    """Compiles a small function for the virtual card, forward only: a backward would start a
+    thread for its device."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from attnfuzz.actors.targets.virtual import cuda
+    from attnfuzz.actors.targets.virtual.shadows import ShadowMode
+
+    _keep_files_here()
+    mode = ShadowMode() if interpreted else FakeTensorMode()
+    with torch._inductor.config.patch(fx_graph_cache=False), mode:
+        q = torch.empty(1, 2, 128, 64, device="cuda", dtype=torch.bfloat16)
+        flex = torch.nn.attention.flex_attention.flex_attention
+        torch.compile(flex)(q, q, q)
+    cuda.KERNELS.clear()
+    torch._dynamo.reset()
+    _forget()
+
+
+def warm_up_npu() -> None:
+    """Imports torch_npu, and compiles a small function for the virtual NPU, forward only."""
+    import torch
+    import torch_npu
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    _keep_files_here()
+    with FakeTensorMode():
+        q = torch.empty(1, 2, 16, 16, device="npu", dtype=torch.bfloat16)
+        attention = lambda q: torch_npu.npu_fusion_attention(q, q, q, 2, "BNSD")[0]  # noqa: E731
+        torch.compile(attention, backend="aot_eager")(q)
+    torch._dynamo.reset()
+    _forget()
+
+
+def _keep_files_here() -> None:
+    """Temporary files go to the current folder from now on."""
+    os.environ["TMPDIR"] = os.getcwd()
+    tempfile.tempdir = None
+
+
+def _forget() -> None:
+    """Drops the kernels compiled here and what was counted, so that children begin at nothing."""
+    import torch
+    from torch._inductor.codecache import CppCodeCache, CppPythonBindingsCodeCache
+
+    CppCodeCache.cache.clear()
+    CppPythonBindingsCodeCache.cache.clear()
+    torch._dynamo.utils.counters.clear()
+    torch._inductor.metrics.reset()
+    torch.manual_seed(0)
+
+
+def _plain() -> None:
+    import torch
+
+    x = torch.linspace(-1, 1, 32).reshape(4, 8).requires_grad_()
+    torch.compile(lambda x: torch.softmax(x @ x.mT, -1))(x).sum().backward()
+
+
+def _sdpa(backend: str = "inductor") -> None:
+    import torch
+
+    q = torch.linspace(-1, 1, 512).reshape(1, 2, 16, 16).requires_grad_()
+    attention = torch.nn.functional.scaled_dot_product_attention
+    torch.compile(lambda q: attention(q, q, q, is_causal=True), backend=backend)(q).sum().backward()
+
+
+def _sdpa_to_aot() -> None:
+    _sdpa("aot_eager")
+
+
+def _flex() -> None:
+    import torch
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    q = torch.linspace(-1, 1, 512).reshape(1, 2, 16, 16)
+    causal = create_block_mask(lambda b, h, i, j: i >= j, None, None, 16, 16, device="cpu")
+    torch.compile(flex_attention)(q, q, q, lambda s, b, h, i, j: s * 2 + j, block_mask=causal)

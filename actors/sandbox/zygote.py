@@ -1,0 +1,233 @@
+"""The fork server: a process that has imported torch and forks a child per program.
+
+Run as a script by the toolchain's interpreter, `python zygote.py SOCKET_FD HEADERS_DIR TARGET`;
+needs the standard library and torch alone. It has one thread and touches no accelerator. Over the
+socket (SOCK_SEQPACKET, JSON; the other end is `actors.sandbox.fork_server`) it is told
+
+    {"op": "fork", "directory", "token", "limits", "marker"} + the write end of the child's pipe
+    {"op": "collect"}                 wait for everything that the last child left behind
+
+and tells {"ready": environment} or {"broken": sentence} once, then for each program {"forked": pid}
+and {"ended": wait status, "cpu_s", "peak_rss_mb", "left": whether processes are left behind}, and
+after collecting {"collected": bool, "cpu_s"}. It ends, with all it started, when the socket closes.
+
+It is a subreaper, so that whatever a program starts, however it detaches, stays below it.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import platform
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import traceback
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+
+
+def know_own_package() -> None:
+    """Makes `attnfuzz.actors` importable without any folder on sys.path: the toolchain's
+    interpreter may not have us installed, and must not find our torch instead of its own."""
+    if sys.path and Path(sys.path[0] or ".").resolve() == HERE:
+        del sys.path[0]
+    package = sys.modules["attnfuzz"] = types.ModuleType("attnfuzz")
+    package.__path__ = [str(HERE.parents[1])]
+
+
+if __name__ == "__main__":
+    know_own_package()
+
+from attnfuzz.actors.child import main as child  # noqa: E402
+from attnfuzz.actors.sandbox import confine, procs, warm  # noqa: E402
+from attnfuzz.actors.targets import devices  # noqa: E402
+from attnfuzz.actors.targets.virtual import cann, cards, copies, cuda, shim  # noqa: E402
+
+JOB = "job.json"
+OPTIONAL = ("flash_attn", "torch_npu")
+"""Packages of kernels, told of where they are installed."""
+
+
+def main() -> None:
+    fd, headers, target = int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+    owner = os.getppid()
+    confine.prctl(confine.PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != owner:
+        os._exit(1)
+    confine.prctl(confine.PR_SET_CHILD_SUBREAPER, 1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the driver's to handle
+    link = socket.socket(fileno=fd)
+    try:
+        environment = prepare(headers, target)
+    except Exception as error:
+        tell(link, {"broken": f"{type(error).__name__}: {error}"[:2000]})
+        raise
+    # From here on the end of the socket says that the owner died. The signal would also come when
+    # only the thread that started us ends.
+    confine.prctl(confine.PR_SET_PDEATHSIG, 0)
+    tell(link, {"ready": environment})
+    try:
+        serve(link)
+    finally:
+        procs.kill_all(lambda: procs.descendants(os.getpid()))
+
+
+def prepare(headers: Path, target: str) -> dict[str, str]:
+    """Imports torch and warms it up; returns the environment's description."""
+    card, npu = cards.card_of(target), cards.NPUS.get(target)
+    there: dict[str, str] = {}
+    if card is not None:
+        chooses = target not in cards.INTERPRETED and not card.is_amd
+        shim.load(headers / warm.VIRTUAL, card.capability if chooses else None)
+        cuda.tell_build(card)
+    if npu is not None:
+        cann.load(headers / warm.VIRTUAL, npu)
+    child.preload_torch()
+    torch = sys.modules["torch"]
+    torch.set_num_threads(1)
+    if card is not None or npu is not None:
+        copies.install()
+    if target in devices.DEVICES:
+        there = devices.make_known(target)
+    elif npu is not None:
+        warm.warm_up_npu()
+    elif card is None:
+        # Autograd starts a thread per device it finds, later ones of the warm-up's own making
+        # included.
+        torch.ones(1, requires_grad=True).sum().backward()
+        warm.warm_up(headers)
+    else:
+        interpreted = target in cards.INTERPRETED
+        cuda.install(card, interpreted=interpreted)
+        warm.warm_up_virtual(interpreted=interpreted)
+    gc.collect()
+    gc.freeze()
+    threads = len(os.listdir("/proc/self/task"))
+    if threads != 1:
+        raise RuntimeError(f"preloading torch started {threads - 1} threads; forking is not safe")
+    return {
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "triton": version("triton") or "none",
+        "cxx": compiler_version(),
+        **{name: found for name in OPTIONAL if (found := version(name))},
+        **there,
+    }
+
+
+def version(distribution: str) -> str | None:
+    from importlib import metadata
+
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def compiler_version() -> str:
+    compiler = shutil.which(os.environ.get("CXX", "g++"))
+    if compiler is None:
+        return "none"
+    said = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False)
+    return said.stdout.partition("\n")[0]
+
+
+def serve(link: socket.socket) -> None:
+    """Answers requests until the other end closes."""
+    while True:
+        data, fds, _, _ = socket.recv_fds(link, 1 << 16, 1)
+        if not data:
+            return
+        request = json.loads(data)
+        if request["op"] == "collect":
+            tell(link, collect())
+        elif not run_one(link, request, fds[0]):
+            return
+
+
+def run_one(link: socket.socket, request: dict[str, Any], pipe: int) -> bool:
+    """Forks the child and waits for its end; False when the owner went away meanwhile."""
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        run_child(request, pipe, parent)
+    os.close(pipe)
+    tell(link, {"forked": pid})
+    ended = os.pidfd_open(pid)
+    try:
+        readable, _, _ = select.select([ended, link.fileno()], [], [])
+    finally:
+        os.close(ended)
+    if ended not in readable:
+        return False  # while a child runs nothing is sent: the socket has closed
+    _, status, usage = os.wait4(pid, 0)
+    others = collect(0.0)
+    tell(link, {
+        "ended": status,
+        "cpu_s": usage.ru_utime + usage.ru_stime + others["cpu_s"],
+        "peak_rss_mb": usage.ru_maxrss / 1024,
+        "left": not others["collected"],
+    })  # fmt: skip
+    return True
+
+
+def collect(within: float = 5.0) -> dict[str, Any]:
+    """Waits for all children, orphans that became ours included; says whether none is left."""
+    cpu_s, end = 0.0, time.monotonic() + within
+    while True:
+        try:
+            pid, _, usage = os.wait4(-1, os.WNOHANG)
+        except ChildProcessError:
+            return {"collected": True, "cpu_s": cpu_s}
+        if pid:
+            cpu_s += usage.ru_utime + usage.ru_stime
+        elif time.monotonic() >= end:
+            return {"collected": False, "cpu_s": cpu_s}
+        else:
+            time.sleep(0.002)
+
+
+def run_child(request: dict[str, Any], pipe: int, parent: int) -> None:
+    """In the child: confines itself, runs the program, says what became of it, and ends."""
+    emit = emitter(pipe, request["token"])
+    try:
+        directory = Path(request["directory"])
+        confine.show_native_frames()
+        confine.enter(directory, request["limits"], request["marker"], pipe, parent)
+        child.execute(json.loads((directory / JOB).read_text()), emit)
+    except BaseException:  # a defect of ours: the child judges whatever a program raises itself
+        emit({"defect": traceback.format_exc()[-20_000:]})
+    finally:
+        confine.leave()
+
+
+def emitter(pipe: int, token: str) -> Callable[[dict[str, Any]], None]:
+    """Writes messages to `pipe`, one a line, each behind `token`, so that nothing else counts."""
+    mine = os.getpid()
+
+    def emit(message: dict[str, Any]) -> None:
+        if os.getpid() != mine:  # a fork of the program's that came back into our code
+            os._exit(1)
+        data = f"\n{token}{json.dumps(message)}\n".encode()
+        while data:
+            data = data[os.write(pipe, data) :]
+
+    return emit
+
+
+def tell(link: socket.socket, message: dict[str, Any]) -> None:
+    link.send(json.dumps(message).encode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,379 @@
+"""The store of a campaign: what was run, found and done, and so what is left to do.
+
+One SQLite database. Each event is one transaction, on disk before the call returns; a process that
+dies at any instant leaves a readable database without half an event. Recording the same event
+twice changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from sqlalchemy import Connection, case, delete, func, select, update
+from sqlalchemy.dialects.sqlite import insert
+
+from attnfuzz.corpus import models
+from attnfuzz.corpus.bucket import Bucket, bucket_to_data
+from attnfuzz.corpus.signature import signature
+from attnfuzz.corpus.store.environments import environment_of, record_environment
+from attnfuzz.corpus.store.opening import Reading, Writing
+from attnfuzz.corpus.store.rows import ENDS, CampaignRow, FailureRow, Report, State, Totals
+from attnfuzz.corpus.store.schema import (
+    BUCKETS,
+    CAMPAIGN,
+    COUNTS,
+    FAILURES,
+    SHARDS,
+    VARIANTS,
+    StoreError,
+    add_counts,
+    transaction,
+    upsert,
+)
+from attnfuzz.corpus.store.stored import bucket_row, failure_row, row_of
+from attnfuzz.generators.model.codec import outcome_to_data, program_id, to_data
+from attnfuzz.generators.model.outcome import Outcome
+from attnfuzz.generators.model.program import Program
+
+__all__ = ["DATABASE", "FailureRow", "State", "Store", "StoreError", "Totals"]
+
+DATABASE = "campaign.sqlite"
+
+_TIMES = ("cpu_s", "wall_s", "harness_cpu_s")
+
+
+class Store:
+    """The store at `path`: a database file, or a folder for one named `DATABASE`. It is made where
+    it is missing, unless `create` is False: then it is only read, and nothing there is changed.
+    Every method may raise StoreError, one sentence."""
+
+    def __init__(self, path: Path | str, *, create: bool = True) -> None:
+        path = Path(path)
+        self.path = path / DATABASE if path.is_dir() else path
+        self._opened = Writing(self.path) if create else Reading(self.path)
+        self._engine = self._opened.engine
+        self._prefix = 0
+
+    def close(self) -> None:
+        self._opened.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # The campaign
+
+    def begin(self, seed: int, config: Mapping[str, Any], versions: Mapping[str, str]) -> None:
+        """Write down what the campaign is; StoreError when it was begun with another seed. A
+        resumed campaign's configuration and versions replace those recorded, but what was found
+        before keeps its own (see `environment`)."""
+        with self._writing() as connection:
+            this = CAMPAIGN.c.one == 1
+            found = connection.execute(select(CAMPAIGN.c.seed).where(this)).scalar_one_or_none()
+            if found is not None and found != seed:
+                raise StoreError(
+                    f"{self.path}: the campaign was begun with seed {found}, not {seed}"
+                )
+            record_environment(connection, versions)
+            values = {"one": 1, "seed": seed, "config": dict(config), "versions": dict(versions)}
+            upsert(connection, CAMPAIGN, values, ("one",))
+
+    def campaign(self) -> CampaignRow | None:
+        """What the campaign was begun with; None before `begin`."""
+        with self._reading() as connection:
+            columns = (CAMPAIGN.c.seed, CAMPAIGN.c.config, CAMPAIGN.c.versions)
+            query = select(*columns).where(CAMPAIGN.c.one == 1)
+            row = connection.execute(query).mappings().one_or_none()
+        if row is None:
+            return None
+        return CampaignRow(**row_of(models.CampaignRow, row, self.path, 1).model_dump())
+
+    def environment(self, failure: FailureRow) -> dict[str, str]:
+        """The versions that the campaign had when the failure was found."""
+        with self._reading() as connection:
+            return environment_of(connection, failure.number, self.path)
+
+    # Shards
+
+    def record_shard(self, report: Report) -> list[FailureRow]:
+        """Record a shard, and give the failures that are new, in the report's order. A shard
+        recorded before changes nothing and gives nothing."""
+        with self._writing() as connection:
+            values = {"index": report.index, "executed": report.executed, "report": _plain(report)}
+            added = connection.execute(insert(SHARDS).values(values).on_conflict_do_nothing())
+            if added.rowcount == 0:
+                return []
+            add_counts(connection, "sum", {"shards": 1, "executed": report.executed})
+            add_counts(connection, "sum", {name: getattr(report, name) for name in _TIMES})
+            add_counts(connection, "status", report.counts)
+            add_counts(connection, "key", report.by_key)
+            add_counts(connection, "rejection", report.rejections)
+            add_counts(connection, "feature", report.features)
+            found = [
+                _add(connection, program, outcome, report.index, report.target)
+                for program, outcome in report.failures
+            ]
+            numbers = [number for number in found if number is not None]
+            return self._failures(connection, FAILURES.c.number.in_(numbers))
+
+    def has_shard(self, index: int) -> bool:
+        with self._reading() as connection:
+            query = select(SHARDS.c.index).where(SHARDS.c.index == index)
+            return connection.execute(query).first() is not None
+
+    def next_shard_index(self) -> int:
+        """The least index of which no shard is recorded."""
+        with self._reading() as connection:
+            query = select(SHARDS.c.index).where(SHARDS.c.index >= self._prefix)
+            for (index,) in connection.execute(query.order_by(SHARDS.c.index)):
+                if index != self._prefix:
+                    break
+                self._prefix += 1
+        return self._prefix
+
+    def totals(self) -> Totals:
+        """Sums over all shards."""
+        sums: dict[str, dict[str, float]] = {}
+        with self._reading() as connection:
+            for row in connection.execute(select(COUNTS).order_by(COUNTS.c.name)).mappings():
+                one = row_of(models.CountRow, row, self.path, row["name"])
+                sums.setdefault(one.sort, {})[one.name] = one.value
+        whole = {sort: {n: int(v) for n, v in named.items()} for sort, named in sums.items()}
+        times = {name: sums.get("sum", {}).get(name, 0.0) for name in _TIMES}
+        return Totals(
+            shards=whole.get("sum", {}).get("shards", 0),
+            executed=whole.get("sum", {}).get("executed", 0),
+            by_status=whole.get("status", {}),
+            by_key=whole.get("key", {}),
+            rejections=whole.get("rejection", {}),
+            features=whole.get("feature", {}),
+            **times,
+        )
+
+    # Failures
+
+    def add_failure(
+        self, program: Program, outcome: Outcome, shard: int | None = None, target: str = "cpu"
+    ) -> FailureRow | None:
+        """Record a failure met outside a shard's run; None when its program is recorded already."""
+        with self._writing() as connection:
+            number = _add(connection, program, outcome, shard, target)
+            if number is None:
+                return None
+            return self._failures(connection, FAILURES.c.number == number)[0]
+
+    def failure(self, program: str) -> FailureRow | None:
+        """The failure of the program with that id."""
+        with self._reading() as connection:
+            return next(iter(self._failures(connection, FAILURES.c.program_id == program)), None)
+
+    def failures(
+        self, *, state: State | None = None, bucket: str | None = None, strong: str | None = None
+    ) -> list[FailureRow]:
+        """The failures that match, in the order they were recorded."""
+        wanted = {"state": state, "bucket": bucket, "strong": strong}
+        given = [FAILURES.c[name] == value for name, value in wanted.items() if value is not None]
+        with self._reading() as connection:
+            return self._failures(connection, *given)
+
+    def pending(self) -> list[FailureRow]:
+        """The failures with which something is left to do, in the order they were recorded."""
+        with self._reading() as connection:
+            return self._failures(connection, FAILURES.c.state.not_in(sorted(ENDS)))
+
+    def states(self) -> dict[State, int]:
+        """How many failures are in each state."""
+        return dict(Counter(row.state for row in self.failures()))
+
+    def update_failure(
+        self,
+        program: str,
+        state: State,
+        *,
+        runs: int | None = None,
+        failures: int | None = None,
+        bucket: Bucket | None = None,
+        best: tuple[Program, Outcome] | None = None,
+        evaluated: int | None = None,
+    ) -> None:
+        """One step with the failure of the program with that id; what is not given stays. A
+        `bucket` is saved with it, in the same transaction."""
+        values: dict[str, Any] = {"state": state.value}
+        if runs is not None:
+            values["runs"] = runs
+        if failures is not None:
+            values["failures"] = failures
+        if evaluated is not None:
+            values["evaluated"] = evaluated
+        if best is not None:
+            values["best"], values["best_outcome"] = to_data(best[0]), outcome_to_data(best[1])
+        with self._writing() as connection:
+            if bucket is not None:
+                _save_bucket(connection, bucket)
+                values["bucket"] = bucket.id
+            query = update(FAILURES).where(FAILURES.c.program_id == program).values(values)
+            if connection.execute(query).rowcount == 0:
+                raise StoreError(f"{self.path}: no failure of program {program} is recorded")
+
+    def reassess(self, program: str, outcome: Outcome) -> FailureRow:
+        """The failure of the program with that id is `outcome`'s, and as if just found."""
+        with self._writing() as connection:
+            this = FAILURES.c.program_id == program
+            (there,) = self._failures(connection, this)
+            given = there.program
+            connection.execute(update(FAILURES).where(this).values(_as_found(given, outcome)))
+            return self._failures(connection, this)[0]
+
+    def rekey(self) -> None:
+        """Compute the strong keys of pending failures and of buckets afresh: the rules for keys may
+        be others than when they were recorded."""
+        with self._writing() as connection:
+            rows = self._failures(connection, FAILURES.c.state.not_in(sorted(ENDS)))
+            for row in rows:
+                assert row.outcome.failure is not None
+                strong = signature(row.outcome.failure, row.program).strong
+                if strong != row.strong:
+                    this = FAILURES.c.number == row.number
+                    connection.execute(update(FAILURES).where(this).values(strong=strong))
+            for name, data in connection.execute(select(BUCKETS.c.id, BUCKETS.c.data)).all():
+                bucket = bucket_row(name, data, self.path)
+                keys = [
+                    signature(row.best_outcome.failure, row.best).strong
+                    for row in self._failures(connection, FAILURES.c.bucket == bucket.id)
+                    if row.best and row.best_outcome and row.best_outcome.failure
+                ]
+                if keys and bucket.strong not in keys:
+                    _save_bucket(connection, replace(bucket, strong=keys[0]))
+
+    # Buckets
+
+    def save_bucket(self, bucket: Bucket) -> None:
+        """Record a bucket, or what is known of it now."""
+        with self._writing() as connection:
+            _save_bucket(connection, bucket)
+
+    def withdraw_bucket(self, name: str) -> None:
+        """Forget the bucket with that id: its failures are flaky, and have none."""
+        with self._writing() as connection:
+            flaky = {"state": State.FLAKY.value, "bucket": None}
+            connection.execute(update(FAILURES).where(FAILURES.c.bucket == name).values(flaky))
+            connection.execute(delete(BUCKETS).where(BUCKETS.c.id == name))
+
+    def bucket(self, name: str) -> Bucket | None:
+        """The bucket with that id."""
+        return next((bucket for bucket in self.buckets() if bucket.id == name), None)
+
+    def buckets(self) -> list[Bucket]:
+        """All buckets, in the order in which their first failure was recorded."""
+        first = func.min(FAILURES.c.number)
+        query = (
+            select(BUCKETS.c.id, BUCKETS.c.data)
+            .outerjoin(FAILURES, FAILURES.c.bucket == BUCKETS.c.id)
+            .group_by(BUCKETS.c.id)
+            .order_by(case((first.is_(None), 1), else_=0), first, BUCKETS.c.id)
+        )
+        with self._reading() as connection:
+            found = connection.execute(query)
+            return [bucket_row(name, data, self.path) for name, data in found]
+
+    def occurrences(self) -> dict[str, int]:
+        """How often each bucket was seen: its failures, and those of its key that were counted
+        only (given to the first bucket of that key)."""
+        seen = dict.fromkeys((bucket.id for bucket in self.buckets()), 0)
+        first_of_key: dict[str, str] = {}
+        for bucket in self.buckets():
+            first_of_key.setdefault(bucket.strong, bucket.id)
+        recorded: dict[str, int] = {}
+        query = select(FAILURES.c.strong, FAILURES.c.bucket, func.count()).where(
+            FAILURES.c.shard.is_not(None)
+        )
+        with self._reading() as connection:
+            rows = connection.execute(query.group_by(FAILURES.c.strong, FAILURES.c.bucket))
+            for strong, bucket_id, count in rows:
+                recorded[strong] = recorded.get(strong, 0) + count
+                if bucket_id in seen:
+                    seen[bucket_id] += count
+                elif bucket_id is not None:  # an index that disagrees with its table
+                    raise StoreError(f"{self.path}: failures: the file is damaged")
+        for strong, count in self.totals().by_key.items():
+            owner = first_of_key.get(strong)
+            if owner is not None:
+                seen[owner] += max(0, count - recorded.get(strong, 0))
+        return seen
+
+    # Variants
+
+    def save_variants(self, program: str, results: Mapping[str, str]) -> None:
+        """Record what the variants of a failure's minimized program did, by the variant's name;
+        `program` is the id of the program that was found, as what it is minimized to may be another
+        failure's too."""
+        with self._writing() as connection:
+            for name, result in results.items():
+                values = {"program_id": program, "name": name, "result": result}
+                upsert(connection, VARIANTS, values, ("program_id", "name"))
+
+    def variants(self, program: str) -> dict[str, str]:
+        """The same of the failure of the program with that id."""
+        query = select(VARIANTS.c.name, VARIANTS.c.result).where(VARIANTS.c.program_id == program)
+        with self._reading() as connection:
+            rows = connection.execute(query.order_by("name")).mappings()
+            told = [row_of(models.VariantRow, row, self.path, row["name"]) for row in rows]
+        return {one.name: one.result for one in told}
+
+    def _failures(self, connection: Connection, *conditions: Any) -> list[FailureRow]:
+        query = select(FAILURES).where(*conditions).order_by(FAILURES.c.number)
+        return [failure_row(row, self.path) for row in connection.execute(query).mappings()]
+
+    def _writing(self) -> Any:
+        return transaction(self._engine, self.path, writes=True)
+
+    def _reading(self) -> Any:
+        return transaction(self._engine, self.path, writes=False)
+
+
+def _plain(report: Report) -> dict[str, Any]:
+    """Everything in the report but the failures, which have rows of their own."""
+    return {name: value for name, value in sorted(vars(report).items()) if name != "failures"}
+
+
+def _add(
+    connection: Connection, program: Program, outcome: Outcome, shard: int | None, target: str
+) -> int | None:
+    query = insert(FAILURES).values(
+        program_id=program_id(program),
+        program=to_data(program),
+        shard=shard,
+        target=target,
+        **_as_found(program, outcome),
+    )
+    return connection.execute(
+        query.on_conflict_do_nothing().returning(FAILURES.c.number)
+    ).scalar_one_or_none()
+
+
+def _as_found(program: Program, outcome: Outcome) -> dict[str, Any]:
+    """What a row says of a failure that nothing has been done with. Raises ValueError."""
+    if outcome.failure is None:
+        raise ValueError("expected the outcome of a failure")
+    return {
+        "outcome": outcome_to_data(outcome),
+        "strong": signature(outcome.failure, program).strong,
+        "state": State.NEW.value,
+    }
+
+
+def _save_bucket(connection: Connection, bucket: Bucket) -> None:
+    values = {"id": bucket.id, "strong": bucket.strong, "data": bucket_to_data(bucket)}
+    upsert(connection, BUCKETS, values, ("id",))

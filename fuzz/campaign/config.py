@@ -1,0 +1,242 @@
+"""The configuration of a campaign: what a YAML file under `configs/` may say, checked.
+
+`load_config` is the only way in; whatever is wrong with a file is one `ConfigError` sentence that
+names the file, the key and what was expected.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from attnfuzz.actors.targets.target import OF_NPUS, TARGETS
+from attnfuzz.generators.reading.safe_yaml import ProgramError, load_yaml_safely, read_text
+from attnfuzz.generators.strategies.swarm import PROFILES, UserFunction
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(gt=0, le=1)]
+
+MAX_MINUTES = 60 * 24 * 30
+
+
+class ConfigError(Exception):
+    """A campaign's configuration cannot be used; one sentence."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class LimitsConfig(_Section):
+    """What one program's processes may take: MiB of memory, MiB of an accelerator's, MiB of one
+    file, processes."""
+
+    memory_mb: Annotated[int, Field(ge=1024, le=1 << 20)] = 4096
+    device_memory_mb: Annotated[int, Field(ge=256, le=1 << 20)] = 8192
+    file_mb: Annotated[int, Field(ge=256, le=1 << 20)] = 512
+    processes: Annotated[int, Field(ge=1, le=1 << 20)] = 4096
+
+
+class DeadlinesConfig(_Section):
+    """Seconds that each phase of a program may take, and the whole of it; and for how long all of
+    its processes may sleep."""
+
+    build: Positive = 20
+    reference: Positive = 20
+    eager: Positive = 20
+    compile: Positive = 120
+    forward: Positive = 30
+    backward: Positive = 60
+    check: Positive = 30
+    exit: Positive = 20
+    total: Positive = 300
+    idle: Positive = 20
+
+
+class MinimizeConfig(_Section):
+    """The budget for minimizing one finding: candidates run, or seconds of the workers' time,
+    whichever is first.
+
+    `pool_share` is the share of the workers' time that confirming, minimizing and variants may
+    take while new programs are still being tried.
+    """
+
+    max_candidates: Annotated[int, Field(ge=1, le=100_000)] = 600
+    seconds: Positive = 600
+    pool_share: Share = 0.5
+
+
+def _listed(targets: object) -> object:
+    """A list of targets gives each the weight 1."""
+    if isinstance(targets, list) and all(isinstance(name, str) for name in targets):
+        return dict.fromkeys(targets, 1.0)
+    return targets
+
+
+class CampaignConfig(_Section):
+    """A whole campaign; `configs/overnight.yaml` and `configs/cuda.yaml` explain the keys."""
+
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    minutes: Annotated[float, Field(gt=0, le=MAX_MINUTES)] = 480
+    workers: Annotated[int, Field(ge=1, le=1024)] = 2
+    workers_per_device: Annotated[int, Field(ge=1, le=64)] = 1
+    shard_size: Annotated[int, Field(ge=1, le=10_000)] = 10
+    profiles: dict[str, Weight] = Field(default={"mixed": 1.0}, min_length=1)
+    functions: tuple[UserFunction, ...] = ()
+    targets: Annotated[dict[str, Weight], BeforeValidator(_listed)] = Field(
+        default={"cpu": 1.0}, min_length=1
+    )
+    toolchain: Path | None = None
+    preload: list[Path] = []
+    limits: LimitsConfig = LimitsConfig()
+    deadlines: DeadlinesConfig = DeadlinesConfig()
+    confirm_runs: Annotated[int, Field(ge=1, le=100)] = 5
+    minimize: MinimizeConfig = MinimizeConfig()
+    repro_runs: Annotated[int, Field(ge=0, le=100)] = 3
+    variants: bool = True
+    max_cases_per_bucket: Annotated[int, Field(ge=1, le=1000)] = 3
+    known_issues: Path | None = None
+    shipped: bool = True
+    corpus: list[Path] = []
+
+    @model_validator(mode="after")
+    def _some_weight(self) -> CampaignConfig:
+        for key, weights in (("profiles", self.profiles), ("targets", self.targets)):
+            if not any(weight > 0 for weight in weights.values()):
+                raise ValueError(f"{key}: expected at least one weight above 0, got only zeros")
+        return self
+
+    @property
+    def python(self) -> str:
+        """The toolchain's interpreter; by default the one that runs us."""
+        return str(self.toolchain) if self.toolchain else sys.executable
+
+
+def load_config(path: Path, **overrides: Any) -> CampaignConfig:
+    """Reads a campaign's configuration. `overrides` replace top-level keys and are called options
+    in errors (`minutes` is `--minutes`); None leaves one alone.
+
+    Relative paths in the file are relative to the file. Raises ConfigError.
+    """
+    try:
+        data = load_yaml_safely(read_text(path), str(path))
+    except ProgramError as error:
+        raise ConfigError(str(error)) from error
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path}: expected a mapping of keys to values.")
+    given = {key: value for key, value in overrides.items() if value is not None}
+    for key, value in given.items():
+        _check_option(key, value)
+    data |= given
+    return config_from_data(data, str(path), path.parent)
+
+
+def _check_option(key: str, value: Any) -> None:
+    try:
+        CampaignConfig.model_validate({key: value})
+    except ValidationError as error:
+        raise ConfigError(f"--{_sentence(error)}") from error
+
+
+def config_from_data(data: dict[str, Any], where: str, base: Path = Path()) -> CampaignConfig:
+    """The configuration that `data` says; `where` names it in errors. Raises ConfigError."""
+    try:
+        config = CampaignConfig.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(f"{where}: {_sentence(error)}") from error
+    resolved = config.model_copy(
+        update={
+            "toolchain": _absolute(config.toolchain, base),
+            "preload": [_absolute(file, base) for file in config.preload],
+            "known_issues": _absolute(config.known_issues, base),
+            "corpus": [_absolute(folder, base) for folder in config.corpus],
+        }
+    )
+    _check_files(resolved, where)
+    _check_profiles(resolved, where)
+    return resolved
+
+
+def _absolute(path: Path | None, base: Path) -> Path | None:
+    # Not resolved: a virtual environment's interpreter is a link that must keep its name.
+    return None if path is None else Path(os.path.abspath(base / path.expanduser()))
+
+
+def _check_files(config: CampaignConfig, where: str) -> None:
+    named = [
+        *((f"preload[{i}]", "a Python file", file) for i, file in enumerate(config.preload)),
+        ("toolchain", "a Python interpreter", config.toolchain),
+        ("known_issues", "a YAML file of known issues", config.known_issues),
+    ]
+    for key, what, file in named:
+        if file is not None and not file.is_file():
+            raise ConfigError(f"{where}: {key}: expected {what}, but {file} is not a file.")
+        if file in config.preload:
+            try:
+                read_text(file)  # it is kept beside every case
+            except ProgramError as error:
+                raise ConfigError(f"{where}: {key}: {error}.") from None
+    for i, folder in enumerate(config.corpus):
+        if not folder.is_dir():
+            raise ConfigError(
+                f"{where}: corpus[{i}]: expected a folder of cases, but {folder} is not a folder."
+            )
+    if config.toolchain is not None and not os.access(config.toolchain, os.X_OK):
+        raise ConfigError(f"{where}: toolchain: {config.toolchain} cannot be executed.")
+
+
+STAND_IN = "; configs/torch_npu_stand_in.py as preload stands in for torch_npu on a CPU"
+
+
+def profiles_on(target: str, config: CampaignConfig) -> dict[str, float]:
+    """The campaign's profiles whose programs `target` takes, with their weights."""
+    return TARGETS[target].profiles(config.profiles, bool(config.preload))
+
+
+def _check_profiles(config: CampaignConfig, where: str) -> None:
+    unknown = sorted(config.profiles.keys() - set(PROFILES))
+    if unknown:
+        names = ", ".join(sorted(PROFILES))
+        raise ConfigError(f"{where}: profiles.{unknown[0]}: expected one of {names}.")
+    for name in config.targets:
+        if name not in TARGETS:
+            names = ", ".join(TARGETS)
+            raise ConfigError(f"{where}: targets.{name}: expected one of {names}.")
+        if not any(profiles_on(name, config).values()):
+            raise ConfigError(f"{where}: profiles: expected one whose programs {name} can take.")
+    for profile, weight in config.profiles.items():
+        if weight and not any(profile in profiles_on(name, config) for name in config.targets):
+            names = ", ".join(config.targets)
+            raise ConfigError(
+                f"{where}: profiles.{profile}: expected one whose programs some target can take, "
+                f"of {names}{STAND_IN if profile in OF_NPUS else ''}."
+            )
+    if config.profiles.get("function") and not config.functions:
+        raise ConfigError(f"{where}: functions: expected some for the profile function to call.")
+
+
+def _sentence(error: ValidationError) -> str:
+    """The first of pydantic's complaints as one sentence, and how many more there are."""
+    first, *more = error.errors(include_url=False)
+    key = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in first["loc"]).lstrip(".")
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        known = _fields(first["loc"][:-1])
+        message = f"unknown key; expected one of {', '.join(known)}" if known else "unknown key"
+    elif first["type"] != "value_error":
+        message = f"{message[:1].lower()}{message[1:]}, got {first['input']!r}"
+    rest = f" ({len(more)} more)" if more else ""
+    return f"{key}: {message}{rest}." if key else f"{message}{rest}."
+
+
+def _fields(path: tuple[str | int, ...]) -> list[str]:
+    model: Any = CampaignConfig
+    for name in path:
+        field = model.model_fields.get(name) if hasattr(model, "model_fields") else None
+        model = field.annotation if field else None
+    return list(model.model_fields) if hasattr(model, "model_fields") else []

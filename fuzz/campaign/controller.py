@@ -1,0 +1,274 @@
+"""The controller: one thread that keeps a pool busy and writes down what comes back.
+
+Everything that happened is in the store before anything is done with it, and what is done next is
+read off the store; so a campaign that was killed at any instant goes on where it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import psutil
+
+from attnfuzz.actors.shard import Shard, ShardReport
+from attnfuzz.actors.targets.target import target_for
+from attnfuzz.corpus.store.store import Store
+from attnfuzz.fuzz.campaign.config import CampaignConfig, profiles_on
+from attnfuzz.fuzz.campaign.desk import Desk
+from attnfuzz.fuzz.campaign.investigate import Work
+from attnfuzz.fuzz.campaign.pool import Pool
+from attnfuzz.fuzz.campaign.schedule import FairShare, Timetable
+from attnfuzz.fuzz.campaign.tasks import (
+    Answer,
+    Finished,
+    Handle,
+    ShardTask,
+    Task,
+    TaskFailed,
+    WorkerDied,
+)
+from attnfuzz.fuzz.campaign.views import bucket_views
+from attnfuzz.fuzz.report.live import Snapshot, Watcher
+
+TICK_S = 0.5
+GRACE_S = 30.0
+"""Seconds, and at most a tenth of the budget, that tasks still running at its end are given."""
+
+MAX_DEFECTS = 20
+"""Tasks lost by our own fault after which a campaign stops: something is wrong with everything."""
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+
+
+class CampaignError(Exception):
+    """The campaign cannot begin or go on; one sentence. What is saved is whole."""
+
+
+@dataclass(frozen=True)
+class CampaignResult:
+    """How a campaign ended: "budget", "interrupted", or "nothing left"; what is pending is in the
+    store for a resumed run."""
+
+    ended: str
+    directory: Path
+    snapshot: Snapshot
+
+
+class Campaign:
+    """A campaign in `directory`, on `pool`, recorded in `store`.
+
+    `clock` gives monotonic seconds; `on_snapshot` is shown the state every half second. `run` ends
+    at the budget, on SIGINT or SIGTERM (within seconds; a second one interrupts at once), or, with
+    `max_shards`, when that many shards are done and nothing is pending.
+    """
+
+    def __init__(
+        self,
+        config: CampaignConfig,
+        directory: Path,
+        pool: Pool,
+        store: Store,
+        on_snapshot: Watcher = lambda snapshot: None,
+        *,
+        scratch: Path | None = None,
+        max_shards: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._config = config
+        self._directory = directory
+        self._pool = pool
+        self._store = store
+        self._on_snapshot = on_snapshot
+        self._max_shards = max_shards
+        self._clock = clock
+        self._timetable = Timetable(config.minutes * 60)
+        self._fair = FairShare(config.minimize.pool_share)
+        self._desk = Desk(
+            config,
+            directory,
+            store,
+            pool.environment(),
+            scratch or Path(tempfile.gettempdir()),
+            clock,
+        )
+        self._owners: dict[Handle, Work | None] = {}
+        self._shards_running: set[int] = set()
+        self._stop = threading.Event()
+        self._defects: list[str] = []
+        self._executed_before = store.totals().executed
+        self._started = clock()
+
+    def stop(self) -> None:
+        """Ask a running campaign to end; what runs is abandoned and done again when resumed."""
+        self._stop.set()
+
+    def run(self) -> CampaignResult:
+        """Run to the end. Raises CampaignError when it cannot go on (the disk is full, say)."""
+        with _signals(self.stop), disk_errors(self._directory):
+            self._started = self._clock()
+            ended = self._loop()
+            snapshot = self._snapshot("done")
+            self._on_snapshot(snapshot)
+        return CampaignResult(ended, self._directory, snapshot)
+
+    def _loop(self) -> str:
+        last_shown = float("-inf")
+        while not self._stop.is_set():
+            elapsed = self._clock() - self._started
+            if self._timetable.must_round_off(elapsed):
+                self._desk.round_off()
+            over = self._timetable.is_over(elapsed)
+            if not over:
+                self._fill()
+            if not self._owners:
+                return "budget" if self._max_shards is None else "nothing left"
+            if elapsed >= self._timetable.seconds + min(GRACE_S, self._timetable.seconds / 10):
+                return "budget"
+            finished = self._pool.wait(TICK_S)
+            if self._stop.is_set():
+                break  # Ctrl-C reaches the workers too: what comes back now may be cut short
+            for one in finished:
+                self._take(one)
+            if self._clock() - last_shown >= TICK_S:
+                last_shown = self._clock()
+                self._on_snapshot(self._snapshot(self._doing(elapsed)))
+        return "interrupted"
+
+    def _fill(self) -> None:
+        """Give every free slot a task."""
+        while self._pool.free and not self._stop.is_set():
+            now = self._clock()
+            shard = self._next_shard(now - self._started)
+            work = None
+            if shard is None or self._fair.investigate_next(now):
+                work = self._desk.ask()
+            if work is not None:
+                self._start(work.task, work)
+            elif shard is not None:
+                self._shards_running.add(shard)
+                self._start(ShardTask(self._shard(shard)), None)
+            else:
+                return
+
+    def _start(self, task: Task, owner: Work | None) -> None:
+        handle = self._pool.submit(task)
+        self._owners[handle] = owner
+        self._fair.start(handle, owner is not None, self._clock())
+
+    def _next_shard(self, elapsed: float) -> int | None:
+        """The least index not done and not running: what is done stays a prefix, but for those."""
+        if not self._timetable.may_find(elapsed, self._desk.pending > 0):
+            return None
+        index = self._store.next_shard_index()
+        while index in self._shards_running or self._store.has_shard(index):
+            index += 1
+        return None if self._max_shards is not None and index >= self._max_shards else index
+
+    def _shard(self, index: int) -> Shard:
+        target = target_for(self._config.seed, index, self._config.targets)
+        return Shard(
+            campaign_seed=self._config.seed,
+            index=index,
+            size=self._config.shard_size,
+            target=target,
+            profiles=tuple(sorted(profiles_on(target, self._config).items())),
+            functions=self._config.functions,
+            known_keys=self._desk.shelf.settled_keys(),
+        )
+
+    def _take(self, finished: Finished) -> None:
+        """Record one result, then act on it."""
+        owner = self._owners.pop(finished.handle)
+        self._fair.stop(finished.handle, self._clock())
+        if isinstance(finished.result, TaskFailed):
+            self._note_defect(finished.result.error)
+        if owner is not None:
+            self._desk.tell(owner, finished.result)
+        else:
+            assert isinstance(finished.task, ShardTask)
+            self._take_shard(finished.task.shard.index, finished.result)
+
+    def _take_shard(self, index: int, answer: Answer) -> None:
+        if isinstance(answer, TaskFailed | WorkerDied):
+            why = answer.error if isinstance(answer, TaskFailed) else "the worker died"
+            answer = ShardReport.lost(index, why)
+        assert isinstance(answer, ShardReport)
+        for row in self._store.record_shard(answer):
+            self._desk.receive(row)
+        self._shards_running.discard(index)
+
+    def _note_defect(self, error: str) -> None:
+        self._defects.append(error)
+        if len(self._defects) > MAX_DEFECTS:
+            raise RuntimeError(f"{len(self._defects)} tasks failed, the last with: {error}")
+
+    def _doing(self, elapsed: float) -> str:
+        if self._timetable.must_round_off(elapsed):
+            return "rounding off"
+        finding = self._timetable.may_find(elapsed, self._desk.pending > 0)
+        return "finding" if finding else "finishing what was found"
+
+    def _snapshot(self, doing: str) -> Snapshot:
+        elapsed = self._clock() - self._started
+        totals = self._store.totals()
+        by_status = totals.by_status
+        return Snapshot(
+            elapsed_s=elapsed,
+            left_s=max(0.0, self._timetable.seconds - elapsed),
+            executed=totals.executed,
+            passed=by_status.get("passed", 0),
+            rejected=by_status.get("rejected", 0),
+            failed=by_status.get("failed", 0),
+            shards=totals.shards,
+            rate=(totals.executed - self._executed_before) / max(elapsed, 1e-9),
+            workers=self._pool.size,
+            busy=self._pool.size - self._pool.free,
+            cpu=psutil.cpu_percent() / 100,
+            doing=doing,
+            pending=self._desk.pending,
+            not_run=by_status.get("not_run", 0),
+            defects=by_status.get("defect", 0) + len(self._defects) + len(self._desk.defects),
+            buckets=bucket_views(self._desk, self._store),
+        )
+
+
+@contextlib.contextmanager
+def _signals(stop: Callable[[], None]) -> Iterator[None]:
+    """SIGINT and SIGTERM ask the campaign to stop; a second SIGINT interrupts it at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        stop()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def disk_errors(directory: Path) -> Iterator[None]:
+    """A disk that is full in the middle ends the campaign in one sentence."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        where = error.filename or directory
+        raise CampaignError(
+            f"{where}: {error.strerror}; what was saved before is whole, and --resume goes on."
+        ) from error

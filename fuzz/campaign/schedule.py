@@ -1,0 +1,90 @@
+"""What runs next: new programs, or the next step with a finding.
+
+A *stage* is one step with one finding (confirm, minimize, validate, variants): a state machine
+that is asked for tasks and told what became of them. The controller keeps the pool busy with both
+kinds of work; `FairShare` says which kind is behind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from attnfuzz.fuzz.campaign.tasks import Answer, Handle, RunTask, Task, TaskFailed, WorkerDied
+from attnfuzz.generators.model.outcome import Outcome
+from attnfuzz.generators.model.program import Program
+
+
+class Stage(Protocol):
+    """See the module's docstring. `others` are failures that are not the one looked into."""
+
+    name: str
+
+    @property
+    def others(self) -> list[tuple[Program, Outcome]]: ...
+
+    @property
+    def finished(self) -> bool: ...
+
+    def ask(self) -> Task | None:
+        """The next task; None when there is none now (more may come after `tell`)."""
+
+    def tell(self, task: Task, answer: Answer) -> None: ...
+
+
+def outcomes_of(task: Task, answer: Answer) -> list[Outcome]:
+    """The outcomes of a RunTask; a task that no worker survived counts as refused, not failed."""
+    assert isinstance(task, RunTask)
+    if isinstance(answer, WorkerDied | TaskFailed):
+        why = "the worker died" if isinstance(answer, WorkerDied) else answer.error
+        return [Outcome(status="rejected", rejection=why) for _ in task.programs]
+    assert isinstance(answer, list)
+    return [outcome for outcome in answer if isinstance(outcome, Outcome)]
+
+
+@dataclass
+class FairShare:
+    """Keeps investigating to `share` of the workers' busy time while new programs are tried.
+
+    Tasks that still run count with the time they have taken so far, or a long one would look free.
+    """
+
+    share: float
+    spent: dict[bool, float] = field(default_factory=lambda: {True: 0.0, False: 0.0})
+    running: dict[Handle, tuple[bool, float]] = field(default_factory=dict)
+
+    def start(self, handle: Handle, investigates: bool, now: float) -> None:
+        self.running[handle] = (investigates, now)
+
+    def stop(self, handle: Handle, now: float) -> None:
+        investigates, since = self.running.pop(handle)
+        self.spent[investigates] += now - since
+
+    def investigate_next(self, now: float) -> bool:
+        """Whether investigating has had less than its share."""
+        busy = dict(self.spent)
+        for investigates, since in self.running.values():
+            busy[investigates] += now - since
+        return busy[True] <= self.share * (busy[True] + busy[False])
+
+
+@dataclass(frozen=True)
+class Timetable:
+    """When a campaign of `seconds` stops doing what: after `last_shard` of its time no shard is
+    started (while findings are pending: after `last_shard_when_pending`), after `last_step`
+    minimizing keeps the best so far."""
+
+    seconds: float
+    last_shard_when_pending: float = 0.8
+    last_step: float = 0.92
+    last_shard: float = 0.95
+
+    def may_find(self, elapsed: float, pending: bool) -> bool:
+        last = self.last_shard_when_pending if pending else self.last_shard
+        return elapsed < self.seconds * last
+
+    def must_round_off(self, elapsed: float) -> bool:
+        return elapsed >= self.seconds * self.last_step
+
+    def is_over(self, elapsed: float) -> bool:
+        return elapsed >= self.seconds

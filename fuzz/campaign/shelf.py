@@ -1,0 +1,72 @@
+"""The buckets of a campaign: its own, and those that are known (see `fuzz.campaign.known`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from attnfuzz.corpus.bucket import Bucket, assign, joined
+from attnfuzz.corpus.signature import signature
+from attnfuzz.corpus.store.store import Store
+from attnfuzz.fuzz.campaign.keep import keep_bucket
+from attnfuzz.fuzz.campaign.known import Known
+from attnfuzz.generators.model.features import features
+from attnfuzz.generators.model.outcome import Failure
+from attnfuzz.generators.model.program import Program
+
+
+class Shelf:
+    """`buckets` are those that the campaign in `directory` has recorded in `store`, labelled as far
+    as they are `known`, and all that is known. What is known stays as it is."""
+
+    def __init__(self, store: Store, directory: Path, known: Known) -> None:
+        recorded = store.buckets()
+        self.known = known
+        self.buckets = known.with_own(recorded)
+        self._directory = directory
+        self._met = {bucket.id for bucket in recorded}
+        for bucket in self.buckets:
+            if bucket.id in self._met and bucket not in recorded:
+                store.save_bucket(bucket)
+                keep_bucket(directory, bucket)
+
+    def get(self, name: str) -> Bucket:
+        """The bucket with that id."""
+        return next(bucket for bucket in self.buckets if bucket.id == name)
+
+    def settled_keys(self) -> frozenset[str]:
+        """Strong keys of which nothing new is to be learned. One of what is known is among them
+        once it was met: the first failure is recorded, so that there is something to show."""
+        return frozenset(bucket.strong for bucket in self.buckets if bucket.id in self._met)
+
+    def kinds(self) -> set[str]:
+        """The kinds of the campaign's own buckets."""
+        return {bucket.kind for bucket in self.buckets if bucket not in self.known}
+
+    def explaining(self, target: str) -> list[Bucket]:
+        """The buckets that may explain a failure on `target` before it is minimized."""
+        return self.known.explaining(self.buckets, target)
+
+    def assign(self, failure: Failure, program: Program, target: str) -> Bucket | None:
+        """The bucket that explains a failure on `target`, which is not minimized."""
+        found = signature(failure, program)
+        return assign(found, failure, features(program), self.explaining(target))
+
+    def joined(
+        self, bucket: Bucket, failure: Failure, features: frozenset[str] | None = None
+    ) -> Bucket:
+        """`bucket` with what `failure` adds, as `corpus.bucket.joined` has it."""
+        return bucket if bucket in self.known else joined(bucket, failure, features)
+
+    def put(self, bucket: Bucket) -> None:
+        """Takes in a bucket that a failure was recorded of, or what is known of it now."""
+        self._met.add(bucket.id)
+        if bucket in self.buckets:
+            return
+        keep_bucket(self._directory, bucket)
+        self.buckets = [bucket if one.id == bucket.id else one for one in self.buckets]
+        if all(one.id != bucket.id for one in self.buckets):
+            self.buckets.append(bucket)
+
+    def withdraw(self, name: str) -> None:
+        """Forgets the bucket with that id."""
+        self.buckets = [one for one in self.buckets if one.id != name]

@@ -1,0 +1,107 @@
+"""What a pool is asked to do, and what comes back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from attnfuzz.generators.model.outcome import Outcome
+from attnfuzz.generators.model.program import Program
+
+if TYPE_CHECKING:
+    from attnfuzz.actors.sandbox.job import Deadlines
+    from attnfuzz.actors.worker import Shard, ShardReport, Until
+
+Handle = int
+
+MAX_ATTEMPTS = 3
+"""How often a task is tried when the worker it runs on dies: once, and twice more."""
+
+
+@dataclass(frozen=True)
+class ShardTask:
+    """Draw and run a shard's programs; gives a `ShardReport`."""
+
+    shard: Shard
+
+
+@dataclass(frozen=True)
+class RunTask:
+    """Run programs one after the other; gives an `Outcome` for each. `deadlines` replace the
+    campaign's; without `confirm_hang` a missed deadline is a hang at once. `until` ends it after
+    the first that did, or did not, fail: the others then have no outcome. Without a `target` it is
+    the worker's first."""
+
+    programs: tuple[Program, ...]
+    deadlines: Deadlines | None = None
+    confirm_hang: bool = True
+    until: Until = None
+    target: str | None = None
+
+
+@dataclass(frozen=True)
+class SetupTask:
+    """Do what comes before programs of `target`: execute preload files, import `function`
+    ("module:name"). Gives one `Outcome`, "passed" or "not_run"."""
+
+    target: str
+    function: str | None = None
+
+
+@dataclass(frozen=True)
+class ReproTask:
+    """Run a script `runs` times in clean processes; gives a `ReproRun` for each.
+
+    `python` is the interpreter, `preload` the files loaded before the script, `timeout_s` the
+    seconds each run may take, `idle_s` for how many of them all of its processes may sleep (None:
+    all of them), `folder` an existing folder for its temporary files, `processes` how many run it
+    together, as `torchrun` would start them, `environment` what is set for it besides.
+    """
+
+    text: str
+    python: str
+    folder: str
+    runs: int = 3
+    timeout_s: float = 120.0
+    idle_s: float | None = None
+    preload: tuple[str, ...] = ()
+    processes: int = 1
+    environment: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class ReproRun:
+    """How a script ended: its exit status (negative: the signal; None: it was killed as one that
+    hangs), and the last 4 MiB of what it wrote to stderr."""
+
+    status: int | None
+    stderr: str
+
+
+Task = ShardTask | RunTask | SetupTask | ReproTask
+
+
+@dataclass(frozen=True)
+class WorkerDied:
+    """The workers that ran this task died, every time."""
+
+    attempts: int
+
+
+@dataclass(frozen=True)
+class TaskFailed:
+    """The task raised: a defect of attnfuzz, with its traceback."""
+
+    error: str
+
+
+Answer: TypeAlias = "ShardReport | list[Outcome] | list[ReproRun] | WorkerDied | TaskFailed"
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A task that came back."""
+
+    handle: Handle
+    task: Task
+    result: Answer

@@ -1,0 +1,139 @@
+"""The command line `attnfuzz`: one file per group of commands, errors and exit codes in one place.
+
+Every command imports what it needs when it is called, so that `--help` and `generate` start at
+once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from attnfuzz.fuzz.campaign.environment import version
+from attnfuzz.fuzz.cli import generate as cli_programs
+from attnfuzz.fuzz.cli import launch as cli_campaign
+from attnfuzz.fuzz.cli import replay as cli_replay
+from attnfuzz.fuzz.cli import run as cli_run
+from attnfuzz.fuzz.cli import targets as cli_targets
+from attnfuzz.fuzz.cli import triage as cli_corpus
+from attnfuzz.fuzz.cli.common import emit, note
+from attnfuzz.fuzz.errors import (
+    EXIT_BAD_INPUT,
+    EXIT_DEFECT,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    one_line,
+    sentence,
+)
+from attnfuzz.fuzz.report.escape import plain
+
+EXIT_PIPE_CLOSED = 141
+
+HELP = """Finds bugs in PyTorch attention.
+
+Random attention programs run in sandboxes and are judged against float64 references; what fails is
+confirmed, minimized, put into one bucket per cause, and kept with a script that shows it.
+
+Exit codes: 0 done, and nothing failed or changed; 1 done, and something failed or changed; 2 bad
+input, told in one sentence; 70 a defect of attnfuzz, with its traceback; 130 interrupted.
+With --json every command prints JSON on stdout, an error as {"error": "…"}.
+"""
+
+app = typer.Typer(
+    name="attnfuzz",
+    help=HELP,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"attnfuzz {version('attnfuzz')}, torch {version('torch')}")
+        raise typer.Exit
+
+
+@app.callback()
+def attnfuzz(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print versions."),
+    ] = False,
+) -> None:
+    """Options of the command itself; the commands are below."""
+
+
+attnfuzz.__doc__ = None  # the help is HELP
+for group in (cli_campaign, cli_corpus, cli_replay, cli_run, cli_programs, cli_targets):
+    group.register(app)
+
+
+def _add_bench(arguments: Sequence[str]) -> None:
+    """Adds the group `bench` where it is called or listed: it needs all of a campaign's modules,
+    which no other command shall wait for."""
+    if not arguments or arguments[0] in ("bench", "-h", "--help"):
+        importlib.import_module("attnfuzz.fuzz.bench").register(app)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code; the console script."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    as_json = "--json" in arguments
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # file names may be any bytes
+    try:
+        _add_bench(arguments)
+        code = app(args=arguments, prog_name="attnfuzz", standalone_mode=False)
+        sys.stdout.flush()
+    except (KeyboardInterrupt, typer.Abort):
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        _abandon_stdout()
+        return EXIT_PIPE_CLOSED
+    except Exception as error:
+        return _report(error, as_json)
+    return code if isinstance(code, int) else EXIT_OK
+
+
+def _report(error: Exception, as_json: bool) -> int:
+    if type(error).__name__ == "NoArgsIsHelpError":  # which has printed the help
+        return EXIT_OK
+    # A usage error of Click, or of the copy of it that typer bundles: known by its method.
+    usage: Any = getattr(error, "format_message", None)
+    said = one_line(usage()) if usage is not None else sentence(error)
+    if said is None:
+        print(plain(traceback.format_exc()), end="", file=sys.stderr)
+        said, code = f"{type(error).__name__}: {one_line(str(error))}", EXIT_DEFECT
+    else:
+        code = EXIT_BAD_INPUT
+        if not as_json:
+            note(f"attnfuzz: {said}")
+    try:
+        if as_json:
+            emit({"error": said})
+        sys.stdout.flush()
+    except OSError:
+        _abandon_stdout()
+        if as_json:
+            note(f"attnfuzz: {said}")
+    return code
+
+
+def _abandon_stdout() -> None:
+    """Sends what is still buffered to nowhere: flushing it at exit would fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

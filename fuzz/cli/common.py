@@ -1,0 +1,139 @@
+"""What the commands share: options, consoles, reading programs, printing JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from attnfuzz.actors.targets.target import TARGETS
+from attnfuzz.fuzz.campaign.environment import check_interpreter
+from attnfuzz.fuzz.errors import UserError, user_path
+from attnfuzz.fuzz.report.escape import plain
+from attnfuzz.generators.reading.files import MAX_BYTES, read_text
+
+if TYPE_CHECKING:
+    from attnfuzz.fuzz.report.console import PlainConsole
+    from attnfuzz.generators.model.program import Program
+
+MAX_WORKERS = 1024
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+Preload = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--preload",
+        metavar="FILE",
+        help="A Python file to execute in the sandbox before the program: registers a kernel, "
+        "loads an out-of-tree back-end, plants a fault. May be given several times.",
+    ),
+]
+AllowFunction = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-function",
+        metavar="MODULE:NAME",
+        help="A function of your own that a program may name as its kernel, which is imported and "
+        "called. May be given several times.",
+    ),
+]
+Toolchain = Annotated[
+    Path | None,
+    typer.Option(
+        "--toolchain",
+        metavar="PYTHON",
+        help="The Python whose torch is tested; it needs nothing of ours. Default: this one.",
+    ),
+]
+Target = Annotated[
+    str,
+    typer.Option(
+        metavar="TARGET",
+        help="Where to run: cpu (default), or another that `attnfuzz targets` names.",
+    ),
+]
+ProgramFile = Annotated[
+    str, typer.Argument(metavar="PROGRAM.yaml", help="A program; - reads standard input.")
+]
+
+
+def emit(data: Any) -> None:
+    """Prints `data` as one line of JSON on stdout, in ASCII: nothing in it steers a terminal."""
+    sys.stdout.write(json.dumps(data, allow_nan=False) + "\n")
+
+
+def console() -> PlainConsole:
+    """A console on stdout; as wide as the terminal, or 120 columns where there is none."""
+    from attnfuzz.fuzz.report.console import PlainConsole
+
+    return PlainConsole(width=None if sys.stdout.isatty() else 120)
+
+
+def note(text: str) -> None:
+    """One line for the person who waits; stderr, so that stdout stays the answer."""
+    print(plain(text), file=sys.stderr)
+
+
+def read_program(name: str) -> Program:
+    """The program in file `name`, or on standard input for "-". Raises ProgramError."""
+    from attnfuzz.generators.model.codec import load_program
+
+    if name == "-":
+        return load_program(sys.stdin.buffer.read(MAX_BYTES + 1), "<stdin>")
+    return load_program(read_text(name), name)
+
+
+def python_files(paths: Sequence[Path] | None) -> tuple[Path, ...]:
+    """Preload files as absolute paths. Raises ProgramError for one that cannot be read as text."""
+    for path in paths or ():
+        read_text(path)
+    return tuple(path.resolve() for path in paths or ())
+
+
+def interpreter(toolchain: Path | None, torch: bool = True) -> str:
+    """The toolchain's interpreter as an absolute path, our own by default; UserError where it is
+    none, or has no torch if `torch`.
+
+    Symbolic links are kept: a virtual environment's `python` is one, and is what makes it one.
+    """
+    if toolchain is None:
+        return sys.executable
+    with user_path(toolchain):
+        if not toolchain.is_file():
+            raise UserError(f"--toolchain: expected a Python interpreter, {toolchain} is no file")
+    python = str(toolchain.absolute())
+    check_interpreter(python, "--toolchain", torch)
+    return python
+
+
+def check_target(target: str, program: Program, where: str, preload: bool) -> None:
+    """Raises UserError unless `program`, read from `where`, can be run on `target`; `preload`:
+    files are loaded before it."""
+    if target not in TARGETS:
+        raise UserError(f"--target: expected one of {', '.join(TARGETS)}, got {target!r}")
+    unfit = TARGETS[target].unfit(program, preload)
+    if unfit is not None:
+        raise UserError(f"{where}: {unfit}")
+
+
+def check_function(program: Program, allowed: Sequence[str] | None, where: str) -> None:
+    """Raises UserError where running `program`, read from `where`, would import and call a function
+    that nobody has allowed: a program is data, wherever it comes from."""
+    from attnfuzz.generators.kernels.specs import imported_by
+
+    target = imported_by(program.kernel)
+    if target is not None and target not in (allowed or ()):
+        raise UserError(
+            f"{where}: kernel.target: {target} would be imported and called; "
+            f"give --allow-function {target} if it is yours"
+        )
+
+
+def sha256(path: Path) -> str:
+    """Hex digest of the file at `path`."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,94 @@
+"""`generate` and `render`: programs, and the text that each one means. Neither needs a torch."""
+
+from __future__ import annotations
+
+import sys
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from attnfuzz.fuzz.cli.common import Json, ProgramFile, emit, read_program
+from attnfuzz.fuzz.errors import UserError
+
+if TYPE_CHECKING:
+    from attnfuzz.generators.strategies.swarm import UserFunction
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands to the application."""
+    app.command()(generate)
+    app.command()(render)
+
+
+def generate(
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same programs.")] = 0,
+    count: Annotated[int, typer.Option(min=0, help="How many programs.")] = 1,
+    profile: Annotated[
+        str, typer.Option(help="The mixture to draw from; a configuration's profiles name them.")
+    ] = "mixed",
+    function: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:NAME",
+            help="The attention function that programs of profile function call, as "
+            "`functions` in a configuration, which can say more of it.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Print random programs.
+
+    YAML documents, or with `--json` one JSON object a line. The bytes depend on the arguments and
+    on the versions of attnfuzz and Hypothesis, on nothing else; a smaller count gives the beginning
+    of a larger one. Each line of JSON is a program file of its own (JSON is YAML):
+
+    `attnfuzz generate --seed 7 --json | attnfuzz run -`
+    """
+    from attnfuzz.generators.model.codec import dump_program, to_data
+    from attnfuzz.generators.strategies.shards import stream
+    from attnfuzz.generators.strategies.swarm import PROFILES
+
+    if profile not in PROFILES:
+        raise UserError(
+            f"--profile: expected one of {', '.join(sorted(PROFILES))}, got {profile!r}"
+        )
+    if (profile == "function") != (function is not None):
+        raise UserError("--profile function and --function MODULE:NAME go together")
+    programs = stream(seed, profile=profile, functions=_functions(function))
+    for position, program in enumerate(islice(programs, count)):
+        if as_json:
+            emit(to_data(program))
+        else:
+            sys.stdout.write(("---\n" if position else "") + dump_program(program))
+
+
+def _functions(target: str | None) -> tuple[UserFunction, ...]:
+    from pydantic import TypeAdapter, ValidationError
+
+    from attnfuzz.generators.strategies.swarm import UserFunction
+
+    if target is None:
+        return ()
+    try:
+        return (TypeAdapter(UserFunction).validate_python({"target": target}),)
+    except ValidationError:
+        raise UserError(f"--function: expected MODULE:NAME, got {target!r}") from None
+
+
+def render(program: ProgramFile, as_json: Json = False) -> None:
+    """Print the source of a program.
+
+    The module that the sandbox runs, which needs torch and nothing of ours. It defines `inputs`,
+    `attention`, `reference`, `run` and, where it is compiled, `compiled`, and calls none of them.
+
+    `attnfuzz render program.yaml > attention.py`
+    """
+    from attnfuzz.generators.model.codec import program_id
+    from attnfuzz.generators.render import source
+
+    loaded = read_program(program)
+    if as_json:
+        emit({"id": program_id(loaded), "source": source(loaded)})
+    else:
+        sys.stdout.write(source(loaded))

@@ -1,0 +1,101 @@
+"""`launch`: a campaign, from its configuration to the table of what it found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from attnfuzz.fuzz.campaign.shipped import configuration
+from attnfuzz.fuzz.cli.common import Json, console, emit, interpreter, note
+from attnfuzz.fuzz.errors import EXIT_INTERRUPTED, EXIT_OK, UserError
+from attnfuzz.fuzz.report.words import counted
+from attnfuzz.generators.model.outcome import OF_SETUP
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command to the application."""
+    app.command()(launch)
+
+
+def launch(
+    config: Annotated[
+        Path,
+        typer.Argument(
+            metavar="CONFIG",
+            help="A file such as configs/smoke.yaml, or a bare name such as smoke. What is "
+            "installed is taken where the current folder has no such file.",
+        ),
+    ],
+    directory: Annotated[
+        Path | None,
+        typer.Option("--dir", help="Where everything is kept. Default: campaigns/NAME-OF-CONFIG."),
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="Budget of this run, instead of the configuration's.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed, instead of the configuration's.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Workers, instead of the configuration's.")
+    ] = None,
+    toolchain: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PYTHON",
+            help="The Python whose torch is tested, instead of the configuration's.",
+        ),
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on with the campaign in the directory, if one is there."),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Run a campaign: find, confirm, minimize, and keep what fails.
+
+    Shows a live view on a terminal, a line every 10 s elsewhere, and JSON lines with `--json`, the
+    last of which is the result. The campaign can be killed at any instant; `--resume` goes on.
+
+    `attnfuzz launch configs/overnight.yaml --dir campaigns/night --minutes 480`
+
+    Exit codes: 0 when it ran to its end, whatever it found; 2 when the configuration or the
+    directory cannot be used, or the disk is full; 130 when it was interrupted. What was found is
+    kept in every case.
+    """
+    from attnfuzz.corpus.store.store import DATABASE, Store
+    from attnfuzz.fuzz.campaign.config import load_config
+
+    python = None if toolchain is None else Path(interpreter(toolchain))
+    file = configuration(config)
+    loaded = load_config(file, minutes=minutes, seed=seed, workers=workers, toolchain=python)
+    folder = directory or Path("campaigns") / config.stem
+    if not resume and _is_there(folder / DATABASE):
+        raise UserError(f"{folder}: a campaign is there; add --resume, or name another --dir")
+    from attnfuzz.fuzz.campaign.launch import launch as run
+    from attnfuzz.fuzz.report.findings import campaign_json, campaign_table
+    from attnfuzz.fuzz.report.live import watching
+
+    with watching("json" if as_json else "auto") as show:
+        result = run(loaded, folder, show, str(file))
+    with Store(folder, create=False) as store:
+        if as_json:
+            emit({"ended": result.ended, **campaign_json(store, folder)})
+        else:
+            console().print(campaign_table(store, folder))
+        not_run = [why for why in store.totals().rejections if why.startswith(OF_SETUP)]
+    if result.snapshot.not_run:
+        programs = counted(result.snapshot.not_run, "program")
+        note(f"attnfuzz: not run: {programs}, {'; '.join(not_run[:3])}")
+    if result.snapshot.defects:
+        tasks = counted(result.snapshot.defects, "task")
+        note(f"attnfuzz: {tasks} failed by attnfuzz's own fault")
+    raise typer.Exit(EXIT_INTERRUPTED if result.ended == "interrupted" else EXIT_OK)
+
+
+def _is_there(database: Path) -> bool:
+    """Is there a campaign? Where the path cannot even be looked at, the campaign will say why."""
+    try:
+        return database.exists()
+    except OSError:
+        return False

@@ -1,0 +1,119 @@
+"""A pool for one command: opened, driven until an answer is there, closed with all it started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from attnfuzz.actors.sandbox.sandbox import SandboxError
+from attnfuzz.actors.sandbox.scratch import Scratch
+from attnfuzz.actors.targets.availability import targets
+from attnfuzz.actors.targets.target import TARGETS
+from attnfuzz.actors.worker import WorkerConfig
+from attnfuzz.fuzz.campaign.environment import check_packages, lacks_package
+from attnfuzz.fuzz.campaign.pool import Pool, open_pool, run_all
+from attnfuzz.fuzz.campaign.schedule import Stage
+from attnfuzz.fuzz.campaign.tasks import RunTask, TaskFailed, WorkerDied
+from attnfuzz.fuzz.errors import UserError
+from attnfuzz.generators.model.outcome import PRELOAD_FILE, Outcome
+from attnfuzz.generators.model.program import Program
+
+WAIT_S = 1.0
+
+
+@contextmanager
+def pool(
+    toolchain: str, preload: Sequence[Path], workers: int = 1, target: str = "cpu"
+) -> Iterator[Pool]:
+    """`workers` sandboxes of the interpreter `toolchain`, gone when the block ends."""
+    with (
+        Scratch.create() as scratch,
+        pool_in(scratch.root, toolchain, preload, workers, target) as opened,
+    ):
+        yield opened
+
+
+@contextmanager
+def pool_in(
+    scratch: Path, toolchain: str, preload: Sequence[Path], workers: int = 1, target: str = "cpu"
+) -> Iterator[Pool]:
+    """The same under the root of a scratch folder that is open already."""
+    config = WorkerConfig(
+        toolchain=toolchain,
+        targets=(target,),
+        preload=tuple(str(path) for path in preload),
+        scratch=str(scratch),
+        limits=TARGETS[target].limits,
+    )
+    with _explained(target, toolchain), closing(open_pool(config, workers)) as opened:
+        yield opened
+
+
+@contextmanager
+def _explained(target: str, toolchain: str) -> Iterator[None]:
+    """Where no sandbox can be had because the toolchain cannot serve the target, says that."""
+    try:
+        yield
+    except SandboxError:
+        for status in targets(toolchain) if target != "cpu" else ():
+            if status.name == target and not status.can_run:
+                raise UserError(f"target {target}: {status.reason}") from None
+        raise
+
+
+def outcomes(
+    pool: Pool,
+    programs: Sequence[Program],
+    task: Callable[[Program], RunTask] = lambda program: RunTask((program,)),
+    where: Callable[[Program], str] = lambda program: "program",
+) -> list[Outcome]:
+    """Runs each program once, as many at a time as the pool has workers; outcomes in order. Raises
+    UserError where the toolchain lacks a kernel's package, or what comes before a program goes
+    wrong; `where` says what file a program is from."""
+    told = [
+        _only_outcome(finished.result)
+        for finished in run_all(pool, [task(program) for program in programs])
+    ]
+    for program, outcome in zip(programs, told, strict=True):
+        if lacks_package(program, outcome):
+            check_packages([program.kernel.kind], pool.environment(), where(program))
+        if outcome.status == "not_run":
+            raise UserError(setup_sentence(where(program), outcome))
+    return told
+
+
+def setup_sentence(where: str, outcome: Outcome) -> str:
+    """Why a program of file `where` was not run: a preload file is named itself."""
+    why = outcome.rejection or ""
+    return why if why.startswith(PRELOAD_FILE) else f"{where}: {why}"
+
+
+def drive(
+    pool: Pool,
+    stage: Stage,
+    told: Callable[[], None] = lambda: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> None:
+    """Keeps the pool busy with one stage until it is finished or `stop` says so; `told` is called
+    after every answer."""
+    running = 0
+    while not stage.finished and not stop():
+        while pool.free and (task := stage.ask()) is not None:
+            pool.submit(task)
+            running += 1
+        if not running:
+            return
+        for finished in pool.wait(WAIT_S):
+            running -= 1
+            stage.tell(finished.task, finished.result)
+            told()
+
+
+def _only_outcome(answer: object) -> Outcome:
+    if isinstance(answer, TaskFailed):
+        raise RuntimeError(f"a worker raised: {answer.error}")
+    if isinstance(answer, WorkerDied):
+        raise RuntimeError(f"a worker died {answer.attempts} times running one program")
+    assert isinstance(answer, list) and len(answer) == 1 and isinstance(answer[0], Outcome)
+    return answer[0]

@@ -1,0 +1,141 @@
+"""Variants: the minimized program at every layer and with every kernel that can say the same.
+
+The matrix (fails, passes, rejects, flaky) is what a maintainer asks for first: it tells whether a
+fault is in a kernel, in what wraps it, or in what compiles it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from attnfuzz.actors.sandbox.verdict import is_defect
+from attnfuzz.fuzz.campaign.schedule import outcomes_of
+from attnfuzz.fuzz.campaign.tasks import Answer, RunTask, Task, TaskFailed, WorkerDied
+from attnfuzz.fuzz.reduce.minimize import Judge
+from attnfuzz.generators.kernels.specs import (
+    BlockMaskSpec,
+    FlashAttn,
+    Flex,
+    Handwritten,
+    NpuFusionAttention,
+    Sdpa,
+)
+from attnfuzz.generators.model.codec import program_id
+from attnfuzz.generators.model.outcome import Outcome
+from attnfuzz.generators.model.program import Compile, Program
+from attnfuzz.generators.model.validity import problems
+
+
+def variants(program: Program) -> dict[str, Program]:
+    """The program's variants by name ("layer=eager", "kernel=flex", "dynamic=True" …), itself and
+    those that are no programs left out."""
+    found: dict[str, Program] = {}
+    seen = {program_id(program)}
+    for name, variant in [*_layers(program), *_kernels(program), *_compiles(program)]:
+        if program_id(variant) not in seen and not problems(variant):
+            seen.add(program_id(variant))
+            found[name] = variant
+    return found
+
+
+def _layers(program: Program) -> Iterator[tuple[str, Program]]:
+    yield "layer=eager", replace(program, compile=None)
+    base = program.compile or Compile()
+    plain = replace(base, mode=None, options={})
+    yield "layer=dynamo", replace(program, compile=replace(plain, backend="eager"))
+    yield "layer=aot_eager", replace(program, compile=replace(plain, backend="aot_eager"))
+    yield "layer=inductor", replace(program, compile=replace(base, backend="inductor"))
+
+
+def _kernels(program: Program) -> Iterator[tuple[str, Program]]:
+    if isinstance(program.kernel, FlashAttn | NpuFusionAttention):
+        return  # they have masks of their own, which the others would not be given
+    scale = getattr(program.kernel, "scale", None)
+    gqa = program.shape.q_heads != program.shape.kv_heads
+    block_mask = BlockMaskSpec(batch=True, heads=True) if program.mask is not None else None
+    sdpa = Sdpa(scale=scale, broadcast=(), enable_gqa=gqa)
+    if isinstance(program.kernel, Sdpa):
+        sdpa = program.kernel
+    yield "kernel=sdpa.auto", replace(program, kernel=replace(sdpa, backend="auto"))
+    yield "kernel=sdpa.math", replace(program, kernel=replace(sdpa, backend="math"))
+    yield "kernel=sdpa.flash", replace(program, kernel=replace(sdpa, backend="flash"))
+    yield "kernel=sdpa.efficient", replace(program, kernel=replace(sdpa, backend="efficient"))
+    if not isinstance(program.kernel, Flex):
+        flex = Flex(scale=scale, block_mask=block_mask, enable_gqa=gqa)
+        yield "kernel=flex", replace(program, kernel=flex)
+    if not isinstance(program.kernel, Handwritten):
+        yield "kernel=handwritten", replace(program, kernel=Handwritten(scale=scale))
+
+
+def _compiles(program: Program) -> Iterator[tuple[str, Program]]:
+    if program.compile is None:
+        return
+    for dynamic in (True, False):
+        yield (
+            f"dynamic={dynamic}",
+            replace(program, compile=replace(program.compile, dynamic=dynamic)),
+        )
+    whole = not program.compile.fullgraph
+    yield f"fullgraph={whole}", replace(program, compile=replace(program.compile, fullgraph=whole))
+
+
+class Variants:
+    """Runs the variants `programs`, by name, on the target `here`, and `elsewhere`'s programs on
+    the targets that are their names ("target=…"); `matrix` gives what each did: fails, fails
+    otherwise, passes, rejects, flaky, or not judged where our reference cannot say it.
+
+    A variant that fails runs once more, to tell flaky from failing. What it fails with is not a
+    finding of its own: the same fault looks different at another layer.
+    """
+
+    name = "variants"
+
+    def __init__(
+        self,
+        programs: Mapping[str, Program],
+        judge: Judge,
+        here: str = "cpu",
+        elsewhere: Mapping[str, Program] = MappingProxyType({}),
+    ) -> None:
+        self.others: list[tuple[Program, Outcome]] = []
+        self.matrix: dict[str, str] = {}
+        self._judge = judge
+        places = {f"target={target}": (one, target) for target, one in elsewhere.items()}
+        every = {name: (program, here) for name, program in programs.items()} | places
+        self._names = {(program_id(p), target): name for name, (p, target) in every.items()}
+        self._waiting = list(every.values())
+        self._running = 0
+
+    @property
+    def finished(self) -> bool:
+        return not self._waiting and not self._running
+
+    def ask(self) -> Task | None:
+        if not self._waiting:
+            return None
+        self._running += 1
+        program, target = self._waiting.pop(0)
+        return RunTask((program,), target=target)
+
+    def tell(self, task: Task, answer: Answer) -> None:
+        self._running -= 1
+        assert isinstance(task, RunTask) and task.target is not None
+        program = task.programs[0]
+        name = self._names[program_id(program), task.target]
+        if isinstance(answer, WorkerDied | TaskFailed):
+            self.matrix.setdefault(name, "not judged")
+            return
+        for outcome in outcomes_of(task, answer):
+            now, before = self._word(program, outcome), self.matrix.get(name)
+            self.matrix[name] = now if before in (None, now) else "flaky"
+            if before is None and outcome.status == "failed":
+                self._waiting.append((program, task.target))
+
+    def _word(self, program: Program, outcome: Outcome) -> str:
+        if is_defect(outcome):
+            return "not judged"
+        if outcome.status == "failed":
+            return "fails" if self._judge(program, outcome) else "fails otherwise"
+        return {"passed": "passes", "rejected": "rejects"}.get(outcome.status, "not judged")

@@ -1,0 +1,178 @@
+"""From what a campaign wrote down to the rows that a person is shown. Reads, never writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from rich.console import RenderableType
+
+from attnfuzz.corpus.bucket import Bucket
+from attnfuzz.corpus.case import BUCKET, PROGRAM, REPRO, Case, bucket_folder, read_bucket, read_case
+from attnfuzz.corpus.known_issues import thread_of
+from attnfuzz.corpus.signature import signature
+from attnfuzz.corpus.store.store import FailureRow, State, Store
+from attnfuzz.fuzz.campaign.known import SHIPPED
+from attnfuzz.fuzz.report import tables as report
+from attnfuzz.fuzz.report.tables import Row, Totals
+from attnfuzz.generators.reading.files import folders, is_there, read_inside
+
+CASES = "corpus"
+KEPT = (State.DONE, State.MINIMIZED)
+
+
+def totals(store: Store) -> Totals:
+    """What the campaign has executed so far."""
+    sums = store.totals()
+    return Totals(shards=sums.shards, executed=sums.executed, by_status=sums.by_status)
+
+
+def rows(store: Store, directory: Path) -> list[Row]:
+    """A row for each bucket of the campaign in `directory`."""
+    seen = store.occurrences()
+    return [
+        bucket_row(bucket, store.failures(bucket=bucket.id), seen.get(bucket.id, 0), directory)
+        for bucket in store.buckets()
+    ]
+
+
+def bucket_row(
+    bucket: Bucket, failures: Iterable[FailureRow], occurrences: int, directory: Path
+) -> Row:
+    """The row of `bucket`; of its `failures` the first that was minimized speaks for it."""
+    speaks = min(failures, key=lambda row: (row.state not in KEPT, row.number), default=None)
+    folder = bucket_folder(directory / CASES, bucket)
+    script = smallest_script(folder)
+    return Row(
+        id=bucket.id,
+        kind=bucket.kind,
+        layer=bucket.layer,
+        title=bucket.title,
+        state=_state(speaks),
+        runs=speaks.runs if speaks else 0,
+        failures=speaks.failures if speaks else 0,
+        repro_lines=None if script is None else line_count(script),
+        script_runs=None if script is None else script_runs(bucket),
+        occurrences=occurrences,
+        known_issue=bucket.known_issue,
+        thread=thread_of(bucket.known_issue),
+        where=_where(bucket, folder),
+        target=speaks.target if speaks else "cpu",
+    )
+
+
+def _where(bucket: Bucket, folder: Path) -> str | None:
+    """The bucket's folder: of the campaign, or of what is shipped."""
+    shipped = SHIPPED / bucket_folder(SHIPPED, bucket).name
+    return next((str(one) for one in (folder, shipped) if one.is_dir()), None)
+
+
+def _state(speaks: FailureRow | None) -> str:
+    """A bucket all of whose failures are another's duplicates is one that was known before."""
+    if speaks is None:
+        return State.DONE.value
+    return "known" if speaks.state is State.DUPLICATE else speaks.state.value
+
+
+def apart(store: Store) -> list[Row]:
+    """A row for each strong key that has failures without a bucket: flaky ones, which are kept
+    apart, and those with which something is left to do."""
+    groups: dict[tuple[str, bool], list[FailureRow]] = {}
+    for row in store.failures():
+        if row.bucket is None:
+            groups.setdefault((row.strong, row.state is State.FLAKY), []).append(row)
+    return [_apart_row(group) for group in groups.values()]
+
+
+def _apart_row(group: list[FailureRow]) -> Row:
+    first = group[0]
+    failure = first.outcome.failure
+    assert failure is not None
+    return Row(
+        id=first.program_id,
+        kind=failure.kind.value,
+        layer=failure.layer.value if failure.layer else None,
+        title=signature(failure, first.program).title,
+        state=first.state.value,
+        runs=first.runs,
+        failures=first.failures,
+        occurrences=len(group),
+        target=first.target,
+    )
+
+
+def corpus_rows(corpus: Path) -> list[Row]:
+    """A row for each bucket of a corpus without a campaign's database, such as the shipped cases.
+    Raises CaseError."""
+    return [corpus_row(folder) for folder in bucket_folders(corpus)]
+
+
+def bucket_folders(corpus: Path) -> list[Path]:
+    """The folders in `corpus` that hold a bucket, sorted."""
+    if not corpus.is_dir():
+        return []
+    return [folder for folder in folders(corpus) if is_there(folder / BUCKET)]
+
+
+def corpus_row(folder: Path) -> Row:
+    """The row of the bucket in `folder`. Raises CaseError."""
+    bucket, cases = read_bucket(folder), read_cases(folder)
+    script = smallest_script(folder)
+    return Row(
+        id=bucket.id,
+        kind=bucket.kind,
+        layer=bucket.layer,
+        title=bucket.title,
+        state=State.DONE.value,
+        runs=cases[0].runs if cases else 0,
+        failures=cases[0].failures if cases else 0,
+        repro_lines=None if script is None else line_count(script),
+        script_runs=script_runs(bucket),
+        occurrences=len(cases),
+        known_issue=bucket.known_issue,
+        thread=thread_of(bucket.known_issue),
+        where=str(folder),
+        target=cases[0].environment.get("target", "cpu") if cases else "cpu",
+    )
+
+
+def read_cases(folder: Path) -> list[Case]:
+    """The cases in a bucket's folder, sorted by their names. Raises CaseError."""
+    return [read_case(case) for case in case_folders(folder)]
+
+
+def case_folders(folder: Path) -> list[Path]:
+    """The folders of the cases in a bucket's folder, sorted. Raises ProgramError."""
+    there = folders(folder) if is_there(folder) else []
+    return [case for case in there if is_there(case / PROGRAM)]
+
+
+def script_runs(bucket: Bucket) -> str | None:
+    """How often a bucket's scripts failed by themselves in a clean process: "3/3"."""
+    tried = list(bucket.notes.get("repro", {}).values())
+    if not tried:
+        return None
+    best = max(tried, key=lambda one: (one["reproduced"], -one["runs"]))
+    return f"{best['reproduced']}/{best['runs']}"
+
+
+def smallest_script(folder: Path) -> str | None:
+    """The text of the shortest `repro.py` among the cases in a bucket's folder. Raises
+    ProgramError."""
+    cases = [case for case in case_folders(folder) if is_there(case / REPRO)]
+    return min((read_inside(case, REPRO) for case in cases), key=line_count, default=None)
+
+
+def line_count(text: str) -> int:
+    """Lines of a text."""
+    return len(text.splitlines())
+
+
+def campaign_table(store: Store, directory: Path) -> RenderableType:
+    """What the campaign in `directory` found, and where it lies."""
+    return report.triage(totals(store), rows(store, directory), apart(store), str(directory))
+
+
+def campaign_json(store: Store, directory: Path) -> dict[str, object]:
+    """The same as data."""
+    return report.triage_json(totals(store), rows(store, directory), apart(store), str(directory))

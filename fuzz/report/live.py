@@ -1,0 +1,191 @@
+"""What a campaign shows while it runs: a live view, plain lines, or JSON lines.
+
+Everything shown is a pure function of a `Snapshot`; the controller makes snapshots and knows
+nothing of how they look.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Literal, TextIO
+
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from attnfuzz.fuzz.report.console import PlainConsole
+from attnfuzz.fuzz.report.escape import plain
+from attnfuzz.fuzz.report.words import counted
+
+LINE_EVERY_S = 10.0
+BUCKETS_SHOWN = 25
+
+
+@dataclass(frozen=True, kw_only=True)
+class BucketView:
+    """A bucket, or a finding on its way to one: `state` is what is being done with it, `fails` how
+    often it failed of its confirmation runs ("5/5"), `seen` how many failures were taken for it."""
+
+    id: str
+    kind: str
+    layer: str | None
+    title: str
+    state: str
+    fails: str = "-"
+    seen: int = 1
+    known_issue: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """A campaign at one moment. Programs are counted since the campaign began, resumed runs
+    included; `rate` is programs per second of this run. `cpu` is the share of the machine's CPU
+    time in use, 0 to 1. `defects` counts tasks that failed by our own fault, `not_run` programs
+    whose preload file or own function failed first."""
+
+    elapsed_s: float
+    left_s: float
+    executed: int
+    passed: int
+    rejected: int
+    failed: int
+    shards: int
+    rate: float
+    workers: int
+    busy: int
+    cpu: float
+    doing: str
+    pending: int = 0
+    defects: int = 0
+    not_run: int = 0
+    buckets: tuple[BucketView, ...] = ()
+
+
+Watcher = Callable[[Snapshot], None]
+
+
+def clock(seconds: float) -> str:
+    """Seconds as h:mm:ss."""
+    whole = max(0, round(seconds))
+    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+
+
+def line(snapshot: Snapshot) -> str:
+    """The snapshot as one line of text."""
+    s = snapshot
+    parts = [
+        f"{clock(s.elapsed_s)} ({clock(s.left_s)} left)",
+        f"{counted(s.executed, 'program')} ({s.rate:.1f}/s): {s.passed:,} passed, "
+        f"{s.rejected:,} rejected, {s.failed:,} failed"
+        + (f", {s.not_run:,} not run" if s.not_run else ""),
+        f"{counted(_buckets(s), 'bucket')}, {_known(s)}{s.pending} pending",
+        f"{s.busy}/{s.workers} workers, CPU {s.cpu:.0%}",
+        s.doing,
+    ]
+    if s.defects:
+        parts.append(f"{counted(s.defects, 'defect')} of attnfuzz")
+    return plain(" | ".join(parts))
+
+
+def _buckets(snapshot: Snapshot) -> int:
+    return sum(bucket.state in ("done", "variants") for bucket in snapshot.buckets)
+
+
+def _known(snapshot: Snapshot) -> str:
+    known = sum(bucket.state == "known" for bucket in snapshot.buckets)
+    return f"{known} known, " if known else ""
+
+
+def data(snapshot: Snapshot) -> str:
+    """The snapshot as one line of JSON."""
+    return json.dumps(asdict(snapshot))
+
+
+def view(snapshot: Snapshot) -> RenderableType:
+    """The snapshot as rich shows it: counts above, the newest buckets below."""
+    s = snapshot
+    counts = Table.grid(padding=(0, 3))
+    counts.add_row(
+        Text(clock(s.elapsed_s), style="bold"),
+        f"{clock(s.left_s)} left",
+        f"{s.busy}/{s.workers} workers",
+        f"CPU {s.cpu:.0%}",
+        s.doing,
+    )
+    counts.add_row(
+        Text(f"{s.rate:.1f} programs/s", style="bold"),
+        f"{s.executed:,} run",
+        Text(f"{s.passed:,} passed", style="green"),
+        Text(f"{s.rejected:,} rejected", style="yellow"),
+        Text(f"{s.failed:,} failed", style="red"),
+        *([f"{s.not_run:,} not run"] if s.not_run else []),
+    )
+    grid = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("bucket", "kind", "layer", "fails", "seen", "state"):
+        grid.add_column(column, no_wrap=True)
+    grid.add_column("what", ratio=1, no_wrap=True, overflow="ellipsis")
+    for bucket in s.buckets[-BUCKETS_SHOWN:]:
+        grid.add_row(
+            bucket.id,
+            bucket.kind,
+            bucket.layer or "-",
+            bucket.fails,
+            str(bucket.seen),
+            bucket.state,
+            Text(f"known: {bucket.known_issue} · {bucket.title}", style="dim")
+            if bucket.known_issue
+            else Text(bucket.title),
+        )
+    parts: list[RenderableType] = [counts, "", grid]
+    hidden = len(s.buckets) - BUCKETS_SHOWN
+    if hidden > 0:
+        parts.append(Text(f"{hidden} earlier ones not shown", style="dim"))
+    if s.defects:
+        failed = f"{counted(s.defects, 'task')} failed by attnfuzz's own fault"
+        parts.append(Text(failed, style="bold red"))
+    return Group(*parts)
+
+
+@contextmanager
+def watching(
+    mode: Literal["auto", "json"] = "auto", stream: TextIO | None = None
+) -> Iterator[Watcher]:
+    """Gives the function that shows snapshots: live on a terminal, else a line every 10 s, or with
+    `json` a JSON line every 10 s. The last snapshot is always shown."""
+    out = stream or sys.stdout
+    if mode == "auto" and out.isatty():
+        console = PlainConsole(file=out)
+        with Live(console=console, auto_refresh=False) as live:
+            yield lambda snapshot: live.update(view(snapshot), refresh=True)
+        return
+    lines = _Lines(out, data if mode == "json" else line)
+    try:
+        yield lines.show
+    finally:
+        lines.flush()
+
+
+class _Lines:
+    """Writes a snapshot whenever `LINE_EVERY_S` of the campaign has passed since the last."""
+
+    def __init__(self, out: TextIO, text: Callable[[Snapshot], str]) -> None:
+        self._out = out
+        self._text = text
+        self._next = 0.0
+        self._held: Snapshot | None = None
+
+    def show(self, snapshot: Snapshot) -> None:
+        self._held = snapshot
+        if snapshot.elapsed_s >= self._next:
+            self._next = snapshot.elapsed_s + LINE_EVERY_S
+            self.flush()
+
+    def flush(self) -> None:
+        if self._held is not None:
+            print(self._text(self._held), file=self._out, flush=True)
+            self._held = None

@@ -1,0 +1,138 @@
+"""From a campaign or a corpus on disk, and the beginning of a name, to the page of one bucket."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from attnfuzz.actors.targets.target import TARGETS
+from attnfuzz.corpus.bucket import Bucket, kin
+from attnfuzz.corpus.case import Case, bucket_folder, read_bucket
+from attnfuzz.corpus.confirmation import read_confirmations
+from attnfuzz.corpus.store.store import DATABASE, FailureRow, Store
+from attnfuzz.fuzz.errors import UserError
+from attnfuzz.fuzz.report.bucket import Page
+from attnfuzz.fuzz.report.findings import (
+    CASES,
+    KEPT,
+    apart,
+    bucket_folders,
+    bucket_row,
+    corpus_row,
+    read_cases,
+)
+from attnfuzz.fuzz.report.tables import Row
+from attnfuzz.generators.model.outcome import Failure, Outcome
+from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.reading.files import is_there
+
+
+def page(directory: Path, name: str) -> Page:
+    """The page of the bucket whose id begins with `name`, in a campaign's directory or in a corpus;
+    in a campaign also of a failure without a bucket, by its program's id. Raises UserError."""
+    if is_there(directory / DATABASE):
+        with Store(directory, create=False) as store:
+            return _campaign_page(store, directory, name)
+    return _corpus_page(directory, name)
+
+
+def bucket_folder_of(directory: Path, name: str) -> Path:
+    """The folder of the bucket whose id begins with `name`, in a corpus or in a campaign's
+    directory. Raises UserError."""
+    is_campaign = is_there(directory / DATABASE)
+    folders = _by_id(directory / CASES if is_campaign else directory)
+    return folders[_only(name, folders, directory)]
+
+
+def _by_id(corpus: Path) -> dict[str, Path]:
+    return {read_bucket(folder).id: folder for folder in bucket_folders(corpus)}
+
+
+def _campaign_page(store: Store, directory: Path, name: str) -> Page:
+    buckets = store.buckets()
+    lonely = {row.id: row for row in apart(store)}
+    wanted = _only(name, [*(bucket.id for bucket in buckets), *lonely], directory)
+    if wanted in lonely:
+        found = store.failure(wanted)
+        assert found is not None
+        return _lonely_page(store, lonely[wanted], found)
+    bucket = next(bucket for bucket in buckets if bucket.id == wanted)
+    failures = store.failures(bucket=bucket.id)
+    if not failures:
+        raise UserError(f"{store.path}: failures: expected one of bucket {wanted}, found none")
+    row = bucket_row(bucket, failures, store.occurrences().get(bucket.id, 0), directory)
+    kindred = tuple(kin(bucket, buckets))
+    folder = bucket_folder(directory / CASES, bucket)
+    cases = read_cases(folder)
+    if cases:
+        page = _page_of(row, bucket, cases, folder, kindred)
+        original = min(cases, key=_length).original
+        return replace(page, variants=page.variants or store.variants(original))
+    speaks = min(failures, key=lambda one: (one.state not in KEPT, one.number))
+    variants = store.variants(speaks.program_id)
+    return replace(_lonely_page(store, row, speaks), bucket=bucket, variants=variants, kin=kindred)
+
+
+def _lonely_page(store: Store, row: Row, found: FailureRow) -> Page:
+    """The page of a failure that has no case yet."""
+    program, failure = _best(found)
+    environment = store.environment(found)
+    if found.target in TARGETS:  # another version's may have targets that this one has not
+        environment = TARGETS[found.target].environment(environment)
+    return Page(row=row, program=program, failure=failure, repro="", environment=environment)
+
+
+def _page_of(
+    row: Row, bucket: Bucket, cases: Sequence[Case], folder: Path, kindred: tuple[Bucket, ...]
+) -> Page:
+    """The page of a bucket with cases: all that is told is of the one with the shortest script."""
+    case = min(cases, key=_length)
+    target = case.environment.get("target", row.target)
+    return Page(
+        row=replace(row, runs=case.runs, failures=case.failures, target=target),
+        program=case.program,
+        failure=case.failure,
+        repro=case.repro,
+        environment=case.environment,
+        bucket=bucket,
+        variants=case.variants,
+        kin=kindred,
+        cases=tuple(str(folder / one.id) for one in cases),
+        confirmations=tuple(read_confirmations(folder / case.id)),
+    )
+
+
+def _length(case: Case) -> tuple[int, str]:
+    return len(case.repro.splitlines()), case.id
+
+
+def _corpus_page(corpus: Path, name: str) -> Page:
+    folders = _by_id(corpus)
+    folder = folders[_only(name, folders, corpus)]
+    bucket, cases = read_bucket(folder), read_cases(folder)
+    if not cases:
+        raise UserError(f"{folder}: expected a case of this bucket, found none")
+    others: list[Bucket] = [read_bucket(other) for other in folders.values()]
+    return _page_of(corpus_row(folder), bucket, cases, folder, tuple(kin(bucket, others)))
+
+
+def _only(name: str, ids: Iterable[str], where: Path) -> str:
+    """The one of `ids` that begins with `name`."""
+    known = sorted(ids)
+    found = [one for one in known if one == name] or [one for one in known if one.startswith(name)]
+    if len(found) == 1:
+        return found[0]
+    if not known:
+        raise UserError(f"{where}: expected a campaign or a corpus with buckets, found none")
+    if found:
+        several = ", ".join(found)
+        raise UserError(f"{name}: expected the beginning of one id, got that of {several}")
+    raise UserError(f"{name}: expected a bucket of {where}, one of {', '.join(known)}")
+
+
+def _best(row: FailureRow) -> tuple[Program, Failure]:
+    program: Program = row.best or row.program
+    outcome: Outcome = row.best_outcome or row.outcome
+    assert outcome.failure is not None
+    return program, outcome.failure

@@ -1,0 +1,170 @@
+"""What a person is shown about buckets: rows, worst first, as rich tables and as JSON.
+
+Everything here is a pure function of rows; `fuzz.report.findings` makes the rows from a campaign's
+store and its corpus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from attnfuzz.fuzz.report.escape import plain
+from attnfuzz.fuzz.report.words import counted
+from attnfuzz.generators.model.outcome import SEVERITY
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One bucket as triage shows it.
+
+    `runs`, `failures`: the confirmation's count. `repro_lines`: lines of the minimized `repro.py`,
+    None while there is none. `script_runs`: how often that script failed by itself ("3/3").
+    `occurrences`: failures of the campaign that were taken for this cause. `known_issue`: as what
+    it is known, a shipped bucket ("shipped: 4080b6d1") or a record of a known issue, whose public
+    thread is `thread`. `where`: its folder in the corpus. `target`: what the program that speaks
+    for it ran on, or was compiled for.
+    """
+
+    id: str
+    kind: str
+    layer: str | None
+    title: str
+    state: str
+    runs: int = 0
+    failures: int = 0
+    repro_lines: int | None = None
+    script_runs: str | None = None
+    occurrences: int = 0
+    known_issue: str | None = None
+    thread: str | None = None
+    where: str | None = None
+    target: str = "cpu"
+
+    @property
+    def flaky(self) -> bool:
+        """Did it fail in some of its confirmation runs but not in all?"""
+        return self.failures < self.runs
+
+    @property
+    def reliability(self) -> str:
+        """How often it failed of how many runs: "5/5", or "-" before confirmation."""
+        return f"{self.failures}/{self.runs}" if self.runs else "-"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Totals:
+    """What a campaign has executed: counts of programs by status, and shards."""
+
+    shards: int = 0
+    executed: int = 0
+    by_status: Mapping[str, int] = field(default_factory=dict)
+
+
+def rank(row: Row) -> tuple[int, bool, bool, int, str]:
+    """Sorts rows worst first: by kind, new before known, reliable before flaky, then by count."""
+    severity = SEVERITY.get(row.kind, len(SEVERITY))
+    return (severity, row.known_issue is not None, row.flaky, -row.occurrences, row.id)
+
+
+def worst_first(rows: Iterable[Row]) -> list[Row]:
+    """`rows` in the order of triage."""
+    return sorted(rows, key=rank)
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """The triage table, in the order of `rows`."""
+    grid = Table(box=None, pad_edge=False, header_style="bold")
+    grid.add_column("bucket", no_wrap=True)
+    grid.add_column("kind", no_wrap=True)
+    grid.add_column("layer", no_wrap=True)
+    elsewhere = any(row.target != "cpu" for row in rows)
+    if elsewhere:
+        grid.add_column("target", no_wrap=True)
+    grid.add_column("fails", justify="right")
+    grid.add_column("script", justify="right")
+    grid.add_column("lines", justify="right")
+    grid.add_column("seen", justify="right")
+    grid.add_column("state", no_wrap=True)
+    grid.add_column("what", ratio=1, overflow="fold")
+    for row in rows:
+        what = Text(plain(row.title))
+        if row.known_issue is not None:
+            what = Text.assemble((f"known: {plain(row.known_issue)} ", "dim"), what)
+        grid.add_row(
+            row.id,
+            Text(row.kind, style="dim" if row.known_issue is not None else "bold"),
+            row.layer or "-",
+            *([row.target] if elsewhere else []),
+            row.reliability,
+            row.script_runs or "-",
+            "-" if row.repro_lines is None else str(row.repro_lines),
+            str(row.occurrences),
+            row.state,
+            what,
+        )
+    return grid
+
+
+def summary(totals: Totals, rows: Sequence[Row]) -> str:
+    """One line: what was run and how many causes were found."""
+    by_status = sorted(totals.by_status.items())
+    counts = ", ".join(f"{count:,} {status.replace('_', ' ')}" for status, count in by_status)
+    known = sum(row.known_issue is not None for row in rows)
+    run = f"{counted(totals.executed, 'program')} in {counted(totals.shards, 'shard')}"
+    run += f" ({counts or 'none'})"
+    return f"{run}; buckets: {len(rows) - known} new, {known} known"
+
+
+def triage(totals: Totals, rows: Iterable[Row], apart: Iterable[Row], where: str) -> RenderableType:
+    """The summary, the buckets, what has no bucket (flaky, or not looked into yet), and how to go
+    on from `where`, the campaign's directory."""
+    ordered, others = worst_first(rows), worst_first(apart)
+    parts: list[RenderableType] = [Text(summary(totals, ordered))]
+    if ordered:
+        parts += ["", table(ordered)]
+    if others:
+        parts += ["", Text("in no bucket: flaky, or not looked into yet", style="bold"), ""]
+        parts.append(table(others))
+    if ordered or others:
+        told = (ordered or others)[0].id
+        parts += ["", Text(f"attnfuzz show {told} --dir {where}   tells all about one")]
+    if ordered:
+        parts.append(Text(f"{where}/corpus   holds a folder for each bucket"))
+    if not ordered and not others:
+        parts.append(Text(f"nothing failed; {where} holds what was run"))
+    return Group(*parts)
+
+
+def triage_json(
+    totals: Totals, rows: Iterable[Row], apart: Iterable[Row], where: str
+) -> dict[str, Any]:
+    """The same as data."""
+    return {
+        "directory": where,
+        "shards": totals.shards,
+        "executed": totals.executed,
+        "by_status": dict(sorted(totals.by_status.items())),
+        "buckets": [row_json(row) for row in worst_first(rows)],
+        "apart": [row_json(row) for row in worst_first(apart)],
+    }
+
+
+def row_json(row: Row) -> dict[str, Any]:
+    """One row as data; `flaky` is spelled out."""
+    return {**vars(row), "flaky": row.flaky}
+
+
+def facts(pairs: Mapping[str, str]) -> Table:
+    """Two columns, names and what they are; for everything that is told one line at a time."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in pairs.items():
+        grid.add_row(Text(plain(name)), Text(plain(value)))
+    return grid

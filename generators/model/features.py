@@ -1,0 +1,298 @@
+"""The features of a program: every choice in it that is not the default, as short stable strings.
+
+They are coarse on purpose. A bucket's trigger is the features of its minimized program, and a new
+failure is taken for the same cause when the trigger is a subset of its features; so a feature says
+"a length that is no multiple of 16", not which one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from attnfuzz.generators.kernels.specs import BlockMaskSpec, FlashAttn, Flex, Sdpa
+from attnfuzz.generators.model.expressions import is_integral, mask_axes, score_axes
+from attnfuzz.generators.model.indices import Axis, Index, IntBinary, IntConst, Table
+from attnfuzz.generators.model.masks import AllTrue, Causal, Documents, Mask, SlidingWindow
+from attnfuzz.generators.model.program import Call, Input, Layout, Program, Shape, Training
+from attnfuzz.generators.model.scores import (
+    FloatBinary,
+    FloatCall,
+    FloatConst,
+    FromIndex,
+    Score,
+    ScoreMod,
+)
+from attnfuzz.generators.model.tree import REQUIRED, class_of, kind_of, parts, walk
+
+_FAMILIES = {
+    "attnfuzz.generators.model.masks": "mask",
+    "attnfuzz.generators.model.scores": "score",
+    "attnfuzz.generators.model.indices": "int",
+}
+_BACKENDS = {
+    "eager": ("compile",),
+    "aot_eager": ("compile", "compile.aot_eager"),
+    "inductor": ("compile", "compile.aot_eager", "compile.inductor"),
+}
+"""Each does what those before it do, so what fails with them may well fail with it."""
+_PLAIN = (AllTrue, Score, FloatConst, FromIndex, Index, IntConst)
+_OPERATOR: dict[type, tuple[str, ...]] = {
+    FloatBinary: ("op",),
+    FloatCall: ("function",),
+    IntBinary: ("op",),
+}
+_TELLING: dict[type, tuple[str, ...]] = {
+    Causal: ("offset",),
+    Documents: ("shared_prefix",),
+    SlidingWindow: ("dilation",),
+}
+
+
+def features(program: Program) -> frozenset[str]:
+    """Every choice of `program` that is not the default, as `kernel.flex`, `mask.causal`,
+    `shape.kv_len.mod16`, `compile.inductor`. The default program has none."""
+    return frozenset(_features(program))
+
+
+def _features(p: Program) -> Iterator[str]:
+    yield from _kernel(p)
+    yield from _shape(p.shape, "shape")
+    for name in ("q", "k", "v"):
+        yield from _input(getattr(p, name), name)
+    if p.packed != "none":
+        yield f"packed.{p.packed}"
+    yield from _expressions(p)
+    yield from _choices(p.surround, "surround", but=("epilogue",))
+    if p.surround.epilogue != "none":
+        yield "surround.epilogue"
+    if p.surround.epilogue not in ("none", "scaled"):
+        yield f"surround.epilogue.{p.surround.epilogue}"
+    if p.compile is not None:
+        yield from _BACKENDS[p.compile.backend]
+        yield from _choices(p.compile, "compile", but=("backend",))
+    yield from _mesh(p)
+    yield from _calls(p)
+    if p.training is not None:
+        yield from _training(p.training)
+    if p.transform == "grad":  # what fails in training may well fail with it
+        yield from _training(Training())
+    yield from _choices(p, "", but=("packed",))
+
+
+def _kernel(p: Program) -> Iterator[str]:
+    """The mask's own axes force a kernel's settings: these say nothing new."""
+    kernel = p.kernel
+    prefix = f"kernel.{kernel.kind}"
+    axes = mask_axes(p.mask) if p.mask is not None else frozenset()
+    if kernel.kind != "sdpa":
+        yield prefix
+    usual = {"b", "h"} - axes
+    if p.mask is not None and isinstance(kernel, Sdpa) and set(kernel.broadcast) != usual:
+        yield f"{prefix}.broadcast"
+    yield from _choices(kernel, prefix, but=("kernel_options",))
+    if isinstance(kernel, Flex):
+        yield from (f"kernel_options.{name}" for name in kernel.kernel_options)
+        if kernel.block_mask is not None:
+            yield from _block_mask(kernel.block_mask, axes)
+    if isinstance(kernel, FlashAttn):
+        yield from _choices(kernel.cache, f"{prefix}.cache")
+        for name, set_ in (
+            ("window", kernel.window != (-1, -1)),
+            ("softcap", kernel.softcap),
+            ("sequences", kernel.sequences > 1),
+            ("cache.append", kernel.cache.append),
+            ("cache.page_size", kernel.cache.page_size),
+        ):
+            if set_:
+                yield f"{prefix}.{name}"
+
+
+def _block_mask(spec: BlockMaskSpec, axes: frozenset[Axis]) -> Iterator[str]:
+    yield "block_mask"
+    if spec.block_size != (128, 128):
+        yield "block_mask.block_size"
+    if spec.block_size[0] != spec.block_size[1]:
+        yield "block_mask.block_size.oblong"
+    if any(edge & (edge - 1) for edge in spec.block_size):
+        yield "block_mask.block_size.nonpow2"
+    if spec.made != "outside":
+        yield "block_mask.inside"
+    if spec.made == "cached":
+        yield "block_mask.cached"
+    if spec.built_for_extra != (0, 0):
+        yield "block_mask.adjusted"
+    if spec.spare_batch:
+        yield "block_mask.spare_batch"
+    forced = [name for name, axis in (("batch", "b"), ("heads", "h")) if axis in axes]
+    yield from _choices(spec, "block_mask", but=("made", *forced))
+
+
+def _shape(shape: Shape, prefix: str) -> Iterator[str]:
+    if shape.batch > 1:
+        yield f"{prefix}.batch"
+    if shape.q_heads > 1:
+        yield f"{prefix}.heads"
+    if shape.q_heads != shape.kv_heads:
+        yield f"{prefix}.gqa"
+        if (group := shape.q_heads // shape.kv_heads) & (group - 1):
+            yield f"{prefix}.gqa.nonpow2"
+    yield from _length(shape.q_len, f"{prefix}.q_len")
+    yield from _length(shape.kv_len, f"{prefix}.kv_len")
+    if shape.q_len != shape.kv_len:
+        yield f"{prefix}.q!=kv"
+    yield from _head_dim(shape.head_dim, f"{prefix}.head_dim")
+    if shape.v_head_dim not in (None, shape.head_dim):
+        yield f"{prefix}.v_head_dim"
+
+
+def _length(length: int, key: str) -> Iterator[str]:
+    """Classes of a length: 0, 1, below 16, no multiple of 16, above 16 and above 128. What holds
+    of a length is said of it even where more is: 1 is also below 16."""
+    if length in (0, 1):
+        yield f"{key}.{length}"
+    if length < 16:
+        yield f"{key}.lt16"
+    if length % 16:
+        yield f"{key}.mod16"
+    if length > 16:
+        yield f"{key}.gt16"
+    if length > 128:
+        yield f"{key}.gt128"
+
+
+def _head_dim(extent: int, key: str) -> Iterator[str]:
+    if extent & (extent - 1):
+        yield f"{key}.nonpow2"
+    if extent < 16:
+        yield f"{key}.lt16"
+    if extent % 8:
+        yield f"{key}.mod8"
+    if extent > 16:
+        yield f"{key}.gt16"
+    if extent > 128:
+        yield f"{key}.gt128"
+
+
+def _input(tensor: Input, name: str) -> Iterator[str]:
+    if tensor.dtype != "float32":
+        yield f"dtype.{name}.{tensor.dtype}"
+    if tensor.values != "normal":
+        yield f"values.{name}.{tensor.values}"
+    for each in parts(Layout):
+        if getattr(tensor.layout, each.name) != each.default:
+            yield f"layout.{name}.{each.name}"
+
+
+def _mesh(p: Program) -> Iterator[str]:
+    if p.mesh is None:
+        return
+    yield "mesh"
+    if p.mesh.world_size > 1:
+        yield "mesh.world_size"
+    if p.mesh.ranks == "processes":
+        yield "mesh.processes"
+    placed = [(name, getattr(p.mesh, name)) for name in ("q", "k", "v")]
+    yield from (f"mesh.{name}.{where}" for name, where in placed if where != "replicate")
+    if any(extent % p.mesh.world_size for extent in _sharded(p)):
+        yield "mesh.uneven"
+    if p.mesh.plain_mask:
+        yield "mesh.plain_mask"
+
+
+def _sharded(p: Program) -> Iterator[int]:
+    """The extents that a mesh cuts."""
+    shape = p.shape
+    of = {"batch": (shape.batch,) * 3, "heads": (shape.q_heads, shape.kv_heads, shape.kv_heads)}
+    of["length"] = (shape.q_len, shape.kv_len, shape.kv_len)
+    of["head_dim"] = (shape.head_dim, shape.head_dim, shape.v_head_dim or shape.head_dim)
+    for place, name in enumerate(("q", "k", "v")):
+        if (where := getattr(p.mesh, name)) != "replicate":
+            yield of[where][place]
+
+
+def _calls(p: Program) -> Iterator[str]:
+    if not p.calls:
+        return
+    yield "calls"
+    first = Call(batch=p.shape.batch, q_len=p.shape.q_len, kv_len=p.shape.kv_len)
+    for extent in ("batch", "q_len", "kv_len"):
+        if any(getattr(call, extent) != getattr(first, extent) for call in p.calls):
+            yield f"calls.{extent}"
+        if extent != "batch" and any(getattr(call, extent) < 2 for call in p.calls):
+            yield f"calls.{extent}.lt2"
+    if any(not call.fresh_mods for call in p.calls):
+        yield "calls.reused_mods"
+
+
+def _training(training: Training) -> Iterator[str]:
+    yield "training"
+    yield from (f"training.d{name}" for name in training.wrt)
+    yield from _choices(training, "training")
+
+
+def _expressions(p: Program) -> Iterator[str]:
+    """The mask's and the score modification's nodes, and the axes that few of them depend on. The
+    plainest leaves are no features of their own: any other leaf might stand in their place."""
+    if p.mask is not None:
+        yield "mask"
+        yield from (f"mask.on.{axis}" for axis in mask_axes(p.mask) if axis in ("b", "h"))
+        yield from _nodes(p.mask)
+    if p.score_mod is not None:
+        yield "score"
+        axes = score_axes(p.score_mod)
+        yield from (f"score.on.{axis}" for axis in axes if axis in ("b", "h"))
+        if not any(isinstance(node, Score) for node in walk(p.score_mod)):
+            yield "score.ignores_score"
+            yield from (f"score.ignores_{axis}" for axis in ("q_idx", "kv_idx") if axis not in axes)
+        if is_integral(p.score_mod):
+            yield "score.integral"
+        yield from _nodes(p.score_mod)
+
+
+def _nodes(root: Mask | ScoreMod) -> Iterator[str]:
+    """Each node as `mask.causal`, with its operator as `score.call.tanh`; each table."""
+    for node in walk(root):
+        cls = class_of(node)
+        if isinstance(node, Table):
+            yield from _table(node)
+        elif cls not in _PLAIN:
+            prefix = f"{_FAMILIES[cls.__module__]}.{kind_of(cls)}"
+            yield ".".join([prefix, *(getattr(node, name) for name in _OPERATOR.get(cls, ()))])
+            yield from _choices(node, prefix)
+            yield from (
+                f"{prefix}.{name}"
+                for name in _TELLING.get(cls, ())
+                if getattr(node, name) != _default(cls, name)
+            )
+
+
+def _table(table: Table) -> Iterator[str]:
+    if not table.axes:
+        yield "table.axes0"
+    yield from (f"table.axes{count}" for count in range(2, len(table.axes) + 1))
+    if table.unit:
+        yield "table.unit"
+    if table.dtype not in ("bool", "int64", "float32"):
+        yield f"table.{table.dtype}"
+
+
+def _choices(node: Any, prefix: str, but: Collection[str] = ()) -> Iterator[str]:
+    """The node's own choices, options and scale that are not the default."""
+    for each in parts(class_of(node)):
+        value = getattr(node, each.name)
+        if each.name in but or each.default is REQUIRED or value == each.default:
+            continue
+        key = f"{prefix}.{each.name}".removeprefix(".")
+        if each.sort == "choice":
+            yield key if each.choices == (False, True) else f"{key}.{str(value).lower()}"
+        elif each.sort == "options":
+            yield from (f"{key}.{name}" for name in value)
+        elif each.name == "scale":
+            yield key
+            if value <= 0:
+                yield f"{key}.negative" if value else f"{key}.0"
+
+
+def _default(cls: type, name: str) -> Any:
+    return next(each.default for each in parts(cls) if each.name == name)

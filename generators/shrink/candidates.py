@@ -1,0 +1,186 @@
+"""Simpler programs than a given one: the steps of minimization, boldest first.
+
+Steps are proposed generously and passed on only when they give a valid program that is strictly
+simpler (`shrink.complexity`) and has not been passed on before. Nothing here knows what fails:
+the caller tries the programs, at seconds each, and goes on from the first that still does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain
+
+from attnfuzz.generators.kernels.specs import (
+    BlockMaskSpec,
+    FlashAttn,
+    Flex,
+    Function,
+    Handwritten,
+    Kernel,
+    NpuFusionAttention,
+    Sdpa,
+)
+from attnfuzz.generators.model.codec import program_id
+from attnfuzz.generators.model.expressions import mask_axes
+from attnfuzz.generators.model.masks import Causal
+from attnfuzz.generators.model.program import (
+    Compile,
+    Input,
+    Layout,
+    Program,
+    Shape,
+    Surround,
+    Training,
+)
+from attnfuzz.generators.model.validity import problems
+from attnfuzz.generators.model.validity_kernels import FLASH_ATTN_DTYPES
+from attnfuzz.generators.shrink.changes import calls, expressions, fields, inputs, numbers, shapes
+from attnfuzz.generators.shrink.complexity import complexity
+
+
+def candidates(program: Program) -> Iterator[Program]:
+    """Programs strictly simpler than `program`, valid, each once, boldest first. There are none for
+    `Program()`; a program that fails while none of its candidates does is 1-minimal."""
+    limit = complexity(program)
+    seen = {program_id(program)}
+    for rough in proposals(program):
+        simpler = fitted(rough)
+        key = program_id(simpler)
+        if key not in seen:
+            seen.add(key)
+            if complexity(simpler) < limit and not problems(simpler):
+                yield simpler
+
+
+def proposals(program: Program) -> Iterator[Program]:
+    """Changes of the program, boldest first; not all are valid, simpler or distinct."""
+    return chain(
+        resets(program),
+        calls(program),
+        shapes(program),
+        expressions(program),
+        inputs(program),
+        fields(program),
+        numbers(program),
+    )
+
+
+def resets(p: Program) -> Iterator[Program]:
+    """Whole parts back to nothing, several at once and then one by one."""
+    core = Program(kernel=_plain(p.kernel), compile=p.compile)
+    yield core
+    yield replace(core, training=p.training)
+    yield replace(core, kernel=p.kernel, mask=p.mask, score_mod=p.score_mod)
+    # A compiler that breaks attention by hand breaks what is decomposed into it too.
+    yield replace(core, kernel=Handwritten())
+    yield replace(core, kernel=Handwritten(), training=p.training)
+    yield replace(
+        p, seed=0, q=Input(), k=Input(), v=Input(), packed="none", surround=Surround(), mesh=None,
+        calls=(),
+        training=None, transform="none", grad_mode="default", autocast=None, dirty_memory=False,
+    )  # fmt: skip
+    yield replace(p, calls=())
+    yield replace(p, training=None)
+    yield replace(p, transform="none")
+    if p.transform == "grad":
+        yield replace(p, transform="none", training=Training())
+    yield replace(p, surround=Surround())
+    yield replace(p, mesh=None)
+    yield from _compile(p)
+    yield replace(p, mask=None)
+    yield replace(p, score_mod=None)
+    yield replace(p, q=Input(), k=Input(), v=Input())
+    yield replace(
+        p, packed="none", q=replace(p.q, layout=Layout()), k=replace(p.k, layout=Layout()),
+        v=replace(p.v, layout=Layout()),
+    )  # fmt: skip
+    yield replace(p, shape=Shape())
+    yield replace(p, autocast=None)
+    yield replace(p, kernel=_plain(p.kernel))
+    yield replace(p, kernel=Sdpa())
+    yield replace(p, kernel=Sdpa(), mask=None)
+    yield replace(p, seed=0, grad_mode="default", dirty_memory=False)
+    yield replace(p, seed=0)
+
+
+def _compile(p: Program) -> Iterator[Program]:
+    yield replace(p, compile=None)
+    if p.compile is not None:
+        yield replace(p, compile=Compile(backend="eager"))
+        yield replace(p, compile=Compile(backend="aot_eager"))
+        yield replace(p, compile=Compile())
+        yield replace(p, compile=replace(p.compile, backend="eager"))
+        yield replace(p, compile=replace(p.compile, backend="aot_eager"))
+
+
+def _plain(kernel: Kernel) -> Kernel:
+    """The same kernel, with defaults."""
+    if isinstance(kernel, Flex):
+        return Flex(block_mask=None if kernel.block_mask is None else BlockMaskSpec())
+    if isinstance(kernel, FlashAttn):
+        return FlashAttn(function=kernel.function)
+    if isinstance(kernel, NpuFusionAttention):
+        return NpuFusionAttention(sparse_mode=kernel.sparse_mode, mask_shape=kernel.mask_shape)
+    if isinstance(kernel, Function):
+        return kernel
+    return Handwritten() if isinstance(kernel, Handwritten) else Sdpa()
+
+
+def fitted(p: Program) -> Program:
+    """The program with what depends on its other parts made to agree with them: a step that takes
+    the mask away takes the BlockMask too."""
+    if p.mask is None and p.k.values == "nan_at_masked":
+        p = replace(p, k=replace(p.k, values="normal"))
+    if p.compile is not None and p.compile.backend != "inductor":
+        p = replace(p, compile=replace(p.compile, mode=None, options={}))
+    if isinstance(p.kernel, Sdpa):
+        return replace(p, kernel=_fitted_sdpa(p, p.kernel), score_mod=None)
+    if isinstance(p.kernel, Flex):
+        return replace(p, kernel=_fitted_flex(p, p.kernel))
+    if isinstance(p.kernel, FlashAttn):
+        q, k, v = (_half(entry) for entry in (p.q, p.k, p.v))
+        return replace(p, q=q, k=k, v=v, mask=None, score_mod=None)
+    return replace(p, score_mod=None)
+
+
+def _half(entry: Input) -> Input:
+    return entry if entry.dtype in FLASH_ATTN_DTYPES else replace(entry, dtype="float16")
+
+
+def _fitted_sdpa(p: Program, kernel: Sdpa) -> Sdpa:
+    kernel = replace(kernel, enable_gqa=kernel.enable_gqa or _grouped(p))
+    if p.mesh is not None:  # DTensor takes a fused kernel apart, for longer than a deadline
+        kernel = replace(kernel, backend="math")
+    if p.mask is None:
+        plain = Sdpa()
+        return replace(
+            kernel, mask_form=plain.mask_form, broadcast=plain.broadcast,
+            mask_rank=plain.mask_rank, mask_requires_grad=plain.mask_requires_grad,
+        )  # fmt: skip
+    if kernel.mask_form == "is_causal" and p.mask != Causal():
+        kernel = replace(kernel, mask_form="bool")
+    depends = mask_axes(p.mask)
+    broadcast = tuple(axis for axis in kernel.broadcast if axis not in depends)
+    rank = kernel.mask_rank if broadcast == kernel.broadcast else 4
+    return replace(kernel, broadcast=broadcast, mask_rank=rank)
+
+
+def _fitted_flex(p: Program, kernel: Flex) -> Flex:
+    kernel = replace(kernel, enable_gqa=kernel.enable_gqa or _grouped(p))
+    spec = kernel.block_mask
+    if p.mask is None or spec is None:
+        return replace(kernel, block_mask=None)
+    depends = mask_axes(p.mask)
+    batch, heads = spec.batch or "b" in depends, spec.heads or "h" in depends
+    spare = spec.spare_batch if batch else 0
+    return replace(
+        kernel, block_mask=replace(spec, batch=batch, heads=heads, spare_batch=spare)
+    )  # fmt: skip
+
+
+def _grouped(p: Program) -> bool:
+    return p.shape.q_heads != p.shape.kv_heads
+
+
+__all__ = ["candidates", "complexity"]

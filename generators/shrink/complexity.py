@@ -1,0 +1,101 @@
+"""How complex a program is: the well-founded order that every simplification goes down.
+
+First the features, for they are what a person has to look at and what a bucket is known by; then
+the number of nodes; then the sum of ranks, where a choice's rank is its place in the list of
+choices and a number's is its distance from zero, both 0 for the default.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attnfuzz.generators.model.features import features
+from attnfuzz.generators.model.indices import Index, Table
+from attnfuzz.generators.model.program import Compile, Program
+from attnfuzz.generators.model.tree import REQUIRED, Part, class_of, parts, walk
+
+_ORDERS: dict[tuple[type, str], tuple[Any, ...]] = {
+    (Compile, "backend"): ("eager", "aot_eager", "inductor"),
+    (Index, "axis"): ("q_idx", "kv_idx", "h", "b"),
+    (Table, "dtype"): ("int64", "bool", "float32", "int32", "bfloat16", "float16", "float64"),
+}
+"""Where the simplest choice is not the default, or the order declared is not the order wanted."""
+
+
+_WEIGHTS = {
+    "shape.q!=kv": 3,
+    "shape.q_len.0": 2,
+    "shape.kv_len.0": 2,
+    "shape.q_len.lt16": 2,
+    "shape.kv_len.lt16": 2,
+    "table.axes0": 2,
+}
+"""Features that hold of few programs: a trigger without them is known again more often, so Lq = Lkv
+= 17 is preferred to Lq = 2, Lkv = 16 wherever it fails too."""
+
+
+def complexity(program: Program) -> tuple[int, int, int]:
+    """Weight of the features, nodes and ranks: smaller is simpler, and every descent ends.
+    `Program()` has the smallest."""
+    weight = sum(_WEIGHTS.get(feature, 1) for feature in features(program))
+    return weight, sum(1 for _ in walk(program)), _ranks(program)
+
+
+def order(cls: type, each: Part) -> tuple[Any, ...]:
+    """A choice's values, simplest first."""
+    return _ORDERS.get((cls, each.name), each.choices)
+
+
+def _ranks(node: Any) -> int:
+    cls = class_of(node)
+    return sum(_rank(cls, each, getattr(node, each.name)) for each in parts(cls))
+
+
+def _rank(cls: type, each: Part, value: Any) -> int:
+    if each.sort == "choice":
+        return order(cls, each).index(value)
+    if each.sort == "node":
+        return 0 if value is None else each.classes.index(class_of(value)) + _ranks(value)
+    if each.classes:
+        return sum(_ranks(item) for item in value)
+    if each.default is not REQUIRED and value == each.default:
+        return 0
+    return 1 + _extent(each, value)
+
+
+def _extent(each: Part, value: Any) -> int:
+    """How far from nothing a value is that is not the default."""
+    if each.sort == "number":
+        return _distance(value)
+    if each.sort == "real":
+        return plainness(value)
+    if each.name == "order":
+        return inversions(value)
+    if each.sort == "numbers":
+        pairs = zip(value, each.default, strict=True)
+        return sum(0 if item == default else 1 + _distance(item) for item, default in pairs)
+    if each.sort == "list":
+        return sum(8 + _place(each, item) for item in value)
+    if each.sort == "options":
+        return sum(1 + len(str(item)) for item in value.values())
+    return len(value)
+
+
+def _place(each: Part, item: Any) -> int:
+    return each.choices.index(item) if each.choices else int(item)
+
+
+def _distance(number: int) -> int:
+    return 2 * abs(number) + (number < 0)
+
+
+def inversions(dims: tuple[int, ...]) -> int:
+    """How many pairs stand in the wrong order: 0 for (0, 1, 2, 3)."""
+    return sum(dims[i] > dims[j] for i in range(len(dims)) for j in range(i + 1, len(dims)))
+
+
+def plainness(value: float) -> int:
+    """0 for 1, 1 for 0, then by how long the number is to read."""
+    if value in (1, 0):
+        return int(value == 0)
+    return len(f"{value:g}") + (4 if value != int(value) else 0) + len(repr(float(value)))

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 
 import psutil
 import pytest
-from sources import source
 
 from attnfuzz.actors.sandbox.activity import KEPT, POLLING, Activity, Thread
 from attnfuzz.actors.sandbox.job import Deadlines, Job
 from attnfuzz.actors.sandbox.sandbox import Sandbox
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.generators.model.outcome import DEADLINE, FailureKind
+from tests.support.sources import source
 
 PAUSE_S = 0.3
 

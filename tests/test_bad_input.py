@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.campaign_state import damage, inspect
-from tests.mounts import mounted
+from tests.support.mounts import mounted
 
 ROOT = Path(__file__).resolve().parent.parent
 SMOKE = ROOT / "configs" / "smoke.yaml"

@@ -18,7 +18,7 @@ from attnfuzz.fuzz.campaign.launch import claim
 from attnfuzz.fuzz.campaign.tasks import Answer, RunTask, ShardTask, Task, WorkerDied
 from attnfuzz.fuzz.report.live import Snapshot
 from attnfuzz.generators.model.outcome import FailureKind
-from tests.fake_pool import PASSED, FakePool, Slow, hung, raised
+from tests.support.fake_pool import PASSED, FakePool, Slow, hung, raised
 
 SHARDS = 4
 PER_SHARD = 6

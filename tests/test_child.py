@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from attnfuzz.generators.model.codec import outcome_from_data
-from tests.child_programs import (
+from tests.support.child_programs import (
     HANDWRITTEN,
     REFERENCE,
     SDPA,

@@ -25,7 +25,7 @@ from attnfuzz.generators.model.features import features
 from attnfuzz.generators.model.masks import Causal
 from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Layer, Phase
 from attnfuzz.generators.model.program import Program
-from tests.kernels_toolchain import TOOLCHAIN, needs_kernels
+from tests.support.kernels_toolchain import TOOLCHAIN, needs_kernels
 
 ROOT = Path(__file__).resolve().parent.parent
 

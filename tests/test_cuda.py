@@ -15,8 +15,8 @@ from attnfuzz.actors.worker import Executor, WorkerConfig
 from attnfuzz.generators.kernels.specs import Sdpa
 from attnfuzz.generators.model.outcome import FailureKind, Outcome
 from attnfuzz.generators.model.program import Compile, Input, Shape
-from tests.child_programs import source
-from tests.flex_program import trained_flex
+from tests.support.child_programs import source
+from tests.support.flex_program import trained_flex
 
 DRIVERS = ("/dev/nvidia0", "/dev/kfd")  # NVIDIA's and AMD's
 needs_cuda = pytest.mark.skipif(

@@ -24,8 +24,8 @@ from attnfuzz.generators.kernels.specs import FlashAttn, Flex, NpuFusionAttentio
 from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Phase, Raised
 from attnfuzz.generators.model.program import Input, Layout, Mesh, Program, Training
 from attnfuzz.generators.render import repro, source
-from tests.child_programs import REFERENCE, SDPA, TRAINING, Told, compile_settings, tell
-from tests.child_programs import source as child_source
+from tests.support.child_programs import REFERENCE, SDPA, TRAINING, Told, compile_settings, tell
+from tests.support.child_programs import source as child_source
 
 LEAVES = "return tuple(torch.randn(2, 2, 8, 16, requires_grad=True) for _ in range(3))"
 

@@ -32,7 +32,7 @@ from attnfuzz.generators.model.program import (
 from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.render import source
 from attnfuzz.generators.strategies.shards import generate
-from tests.kernels_toolchain import TOOLCHAIN, needs_kernels
+from tests.support.kernels_toolchain import TOOLCHAIN, needs_kernels
 
 HERE = Path(__file__).parent
 HALF = Input(dtype="float16")
@@ -87,7 +87,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ON_CPU:
         monkeypatch.setenv(name, "")
     monkeypatch.delitem(sys.modules, "flash_attn", raising=False)
-    text = (HERE / "flash_attn_stand_in.py").read_text()
+    text = (HERE / "support" / "flash_attn_stand_in.py").read_text()
     exec(compile(text, "flash_attn_stand_in.py", "exec"), {})
     yield
     sys.modules.pop("flash_attn", None)

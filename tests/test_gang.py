@@ -8,7 +8,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from sources import source
 
 from attnfuzz.actors.sandbox.job import Deadlines, Job
 from attnfuzz.actors.sandbox.ranks import told
@@ -20,6 +19,7 @@ from attnfuzz.generators.kernels.specs import Handwritten
 from attnfuzz.generators.model.outcome import FailureKind, Outcome, Phase
 from attnfuzz.generators.model.program import Compile, Mesh, Program, Shape, Training
 from attnfuzz.generators.render import source as rendered
+from tests.support.sources import source
 
 MEET = """
 import os

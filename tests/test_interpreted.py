@@ -17,7 +17,7 @@ from attnfuzz.generators.model.masks import Causal
 from attnfuzz.generators.model.outcome import FailureKind, Layer, Outcome
 from attnfuzz.generators.model.program import Compile, Input, Program, Shape, Training
 from attnfuzz.generators.model.scores import Score, Softcap
-from tests.kernels_toolchain import TOOLCHAIN, needs_kernels
+from tests.support.kernels_toolchain import TOOLCHAIN, needs_kernels
 
 ROOT = Path(__file__).resolve().parent.parent
 FAULTS = ROOT / "benchmarks" / "planted_gpu"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernels_toolchain import TOOLCHAIN, needs_kernels
+from tests.support.kernels_toolchain import TOOLCHAIN, needs_kernels
 
 ROOT = Path(__file__).resolve().parent.parent
 pytestmark = [pytest.mark.slow, needs_kernels]

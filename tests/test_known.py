@@ -23,8 +23,8 @@ from attnfuzz.generators.model.features import features
 from attnfuzz.generators.model.masks import Causal
 from attnfuzz.generators.model.outcome import Failure
 from attnfuzz.generators.model.program import Program, Shape
-from tests.fake_campaign import CONFIG, run
-from tests.fake_pool import FakePool, raised, wrong
+from tests.support.fake_campaign import CONFIG, run
+from tests.support.fake_pool import FakePool, raised, wrong
 
 
 class Counting(FakePool):

@@ -15,7 +15,7 @@ from attnfuzz.generators.model.codec import program_id
 from attnfuzz.generators.model.masks import Causal
 from attnfuzz.generators.model.outcome import Cost, Outcome
 from attnfuzz.generators.model.program import Compile, Program, Shape
-from tests.fake_pool import PASSED, FakePool, judged, raised, wrong
+from tests.support.fake_pool import PASSED, FakePool, judged, raised, wrong
 
 
 class SeldomPool(FakePool):

@@ -26,7 +26,7 @@ from attnfuzz.generators.strategies import programs
 from attnfuzz.generators.strategies.kernels import KERNEL_OPTIONS
 from attnfuzz.generators.strategies.running import OPTIONS as OPTIONS_DRAWN
 from attnfuzz.generators.strategies.swarm import EVERYTHING, UserFunction
-from tests.hostile_text import targets, texts
+from tests.support.hostile_text import targets, texts
 
 OPTION_VALUES = st.booleans() | st.integers(-(2**63), 2**63 - 1) | texts()
 OPTIONS = st.dictionaries(texts().filter(bool), OPTION_VALUES, min_size=1, max_size=4)

@@ -18,9 +18,9 @@ from attnfuzz.corpus.store.store import DATABASE, Store, StoreError
 from attnfuzz.fuzz.campaign.controller import CampaignError
 from attnfuzz.fuzz.campaign.launch import claim
 from attnfuzz.generators.model.program import Program
-from tests.fake_campaign import CONFIG, run
-from tests.fake_pool import raised
-from tests.mounts import mounted
+from tests.support.fake_campaign import CONFIG, run
+from tests.support.fake_pool import raised
+from tests.support.mounts import mounted
 
 LAST = Program(seed=424242)
 

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sources import source
 
 from attnfuzz.actors.sandbox import procs
 from attnfuzz.actors.sandbox.fork_server import MARKER
@@ -20,6 +19,7 @@ from attnfuzz.actors.sandbox.sandbox import Sandbox, SandboxError
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.generators.model.outcome import FailureKind, Outcome, Phase
 from attnfuzz.generators.model.program import Compile
+from tests.support.sources import source
 
 ROOT = Path(__file__).resolve().parent.parent
 JOB = Job()
@@ -354,7 +354,7 @@ sys.path[:0] = [{root!r}, {tests!r}]
 from attnfuzz.actors.job import Job
 from attnfuzz.actors.sandbox import Sandbox
 from attnfuzz.actors.scratch import Scratch
-from sources import source
+from tests.support.sources import source
 scratch = Scratch.create()
 print(scratch.root, scratch.run_id, flush=True)
 sandbox = Sandbox(scratch=scratch.root)

@@ -25,7 +25,7 @@ from attnfuzz.generators.model.masks import Causal, Documents
 from attnfuzz.generators.model.outcome import Layer
 from attnfuzz.generators.model.program import Call, Compile, Input, Mesh, Program, Shape, Training
 from benchmarks.seeds import HERE, INCIDENTS, Incident
-from tests.kernels_toolchain import TOOLCHAIN
+from tests.support.kernels_toolchain import TOOLCHAIN
 
 EAGER = Compile(backend="eager")
 CACHED = Program(

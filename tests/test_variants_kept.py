@@ -30,8 +30,8 @@ from attnfuzz.fuzz.report.bucket import page_json, page_markdown, page_text
 from attnfuzz.fuzz.report.pages import page
 from attnfuzz.generators.model.outcome import Outcome
 from attnfuzz.generators.model.program import Program
-from tests.fake_campaign import run
-from tests.fake_pool import raised
+from tests.support.fake_campaign import run
+from tests.support.fake_pool import raised
 
 Run = Callable[..., CompletedProcess[str]]
 

@@ -22,8 +22,8 @@ from attnfuzz.fuzz.campaign.launch import check_toolchain, launch
 from attnfuzz.fuzz.report.bucket import Page, page_json, page_markdown, page_text
 from attnfuzz.fuzz.report.pages import page
 from attnfuzz.generators.model.program import Program
-from tests.fake_campaign import CONFIG, run
-from tests.fake_pool import FakePool, raised
+from tests.support.fake_campaign import CONFIG, run
+from tests.support.fake_pool import FakePool, raised
 
 THEN = {"torch": "2.13.0+cpu", "python": "3.11.7", "triton": "none", "cxx": "g++ 12", "os": "a"}
 NOW = {**THEN, "torch": "2.15.0+cpu", "os": "b"}

@@ -39,8 +39,8 @@ from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.render import repro, source
 from attnfuzz.generators.strategies.shards import stream
 from attnfuzz.generators.strategies.swarm import profile_for
-from tests.flex_program import BF16, trained_flex
-from tests.kernels_toolchain import TOOLCHAIN, needs_kernels
+from tests.support.flex_program import BF16, trained_flex
+from tests.support.kernels_toolchain import TOOLCHAIN, needs_kernels
 
 ROOT = Path(__file__).resolve().parent.parent
 FLEX = trained_flex(Shape(batch=2, q_heads=4, kv_heads=4, q_len=1024, kv_len=1024, head_dim=64))

@@ -31,7 +31,7 @@ from attnfuzz.generators.model.program import (
 )
 from attnfuzz.generators.render import repro, source
 from attnfuzz.generators.strategies.shards import shard_programs
-from tests.kernels_toolchain import TOOLCHAIN, needs_kernels
+from tests.support.kernels_toolchain import TOOLCHAIN, needs_kernels
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = "virtual-ascend910b"

@@ -9,7 +9,7 @@ from attnfuzz.corpus.bucket import Bucket
 from attnfuzz.corpus.store.store import Store
 from attnfuzz.fuzz.campaign.config import CampaignConfig
 from attnfuzz.fuzz.campaign.controller import Campaign
-from tests.fake_pool import FakePool
+from tests.support.fake_pool import FakePool
 
 CONFIG = CampaignConfig(seed=7, minutes=60, shard_size=6, variants=False)
 

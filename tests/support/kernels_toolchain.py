@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-TOOLCHAIN = Path(__file__).resolve().parent.parent / ".venv-kernels" / "bin" / "python"
+TOOLCHAIN = Path(__file__).resolve().parents[2] / ".venv-kernels" / "bin" / "python"
 
 needs_kernels = pytest.mark.skipif(
     not os.access(TOOLCHAIN, os.X_OK), reason="no .venv-kernels: make kernels makes it"

@@ -21,7 +21,7 @@ from attnfuzz.actors.targets.target import TARGETS
 from attnfuzz.generators.kernels import refusals
 from attnfuzz.generators.model.outcome import Outcome
 from attnfuzz.generators.model.program import Program
-from attnfuzz.generators.render import source
+from attnfuzz.generators.render.module import source
 from attnfuzz.generators.strategies.shards import shard_programs
 
 __all__ = ["Executor", "Shard", "ShardReport", "Until", "WorkerConfig"]

@@ -31,7 +31,7 @@ from attnfuzz.fuzz.campaign.tasks import (
     Task,
 )
 from attnfuzz.generators.model.outcome import Outcome
-from attnfuzz.generators.render import source
+from attnfuzz.generators.render.module import source
 from benchmarks.hostile_base import VERSIONS
 from benchmarks.hostile_mutations import CANARY
 

@@ -31,7 +31,7 @@ from attnfuzz.fuzz.errors import EXIT_CHANGED, EXIT_OK, UserError
 from attnfuzz.fuzz.report.live import Snapshot
 from attnfuzz.generators.model.codec import program_id
 from attnfuzz.generators.model.program import Program
-from attnfuzz.generators.render import repro
+from attnfuzz.generators.render.repro import repro
 
 FAULTS = Path(__file__).resolve().parent.parent / "benchmarks" / "planted"
 CONFIG = "campaign.yaml"

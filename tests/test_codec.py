@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex
+from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
+from attnfuzz.generators.kernels.specs import Flex
 from attnfuzz.generators.model.codec import (
     ProgramError,
     dump_program,

@@ -23,7 +23,8 @@ from attnfuzz.actors.worker import WorkerConfig
 from attnfuzz.generators.kernels.specs import FlashAttn, Flex, NpuFusionAttention, Sdpa
 from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Phase, Raised
 from attnfuzz.generators.model.program import Input, Layout, Mesh, Program, Training
-from attnfuzz.generators.render import repro, source
+from attnfuzz.generators.render.module import source
+from attnfuzz.generators.render.repro import repro
 from tests.support.child_programs import REFERENCE, SDPA, TRAINING, Told, compile_settings, tell
 from tests.support.child_programs import source as child_source
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
-from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex, Handwritten, Sdpa
+from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
+from attnfuzz.generators.kernels.specs import Flex, Handwritten, Sdpa
 from attnfuzz.generators.model.features import features
 from attnfuzz.generators.model.indices import Index, IntBinary, IntConst, IntLookup, Table
 from attnfuzz.generators.model.masks import (

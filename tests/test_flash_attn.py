@@ -15,8 +15,9 @@ from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.worker import Executor, WorkerConfig
 from attnfuzz.fuzz.campaign.environment import check_packages
 from attnfuzz.fuzz.errors import UserError
-from attnfuzz.generators.kernels.flash_attn import ON_CPU
-from attnfuzz.generators.kernels.specs import FlashAttn, KVCache
+from attnfuzz.generators.kernels.flash_attn.plugin import ON_CPU
+from attnfuzz.generators.kernels.flash_attn.spec import KVCache
+from attnfuzz.generators.kernels.specs import FlashAttn
 from attnfuzz.generators.model.codec import dump_program, load_program
 from attnfuzz.generators.model.outcome import FailureKind, Layer
 from attnfuzz.generators.model.program import (
@@ -30,7 +31,7 @@ from attnfuzz.generators.model.program import (
     Training,
 )
 from attnfuzz.generators.model.validity import problems
-from attnfuzz.generators.render import source
+from attnfuzz.generators.render.module import source
 from attnfuzz.generators.strategies.shards import generate
 from tests.support.kernels_toolchain import TOOLCHAIN, needs_kernels
 

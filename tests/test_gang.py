@@ -18,7 +18,7 @@ from attnfuzz.fuzz.reduce.evaluate import run_repro
 from attnfuzz.generators.kernels.specs import Handwritten
 from attnfuzz.generators.model.outcome import FailureKind, Outcome, Phase
 from attnfuzz.generators.model.program import Compile, Mesh, Program, Shape, Training
-from attnfuzz.generators.render import source as rendered
+from attnfuzz.generators.render.module import source as rendered
 from tests.support.sources import source
 
 MEET = """

@@ -17,7 +17,7 @@ from attnfuzz.generators.model.outcome import Cost, FailureKind, Layer, Outcome
 from attnfuzz.generators.model.program import Compile, Program
 from attnfuzz.generators.model.scores import Alibi, FloatBinary, Repeated, Score
 from attnfuzz.generators.model.validity import problems
-from attnfuzz.generators.render import repro
+from attnfuzz.generators.render.repro import repro
 
 
 def flex(times: int, backend: str = "inductor") -> Program:

@@ -20,7 +20,7 @@ from attnfuzz.generators.model.outcome import FailureKind
 from attnfuzz.generators.model.program import Call, Compile, Program, Shape, Surround, Training
 from attnfuzz.generators.model.tree import parts
 from attnfuzz.generators.model.validity import problems
-from attnfuzz.generators.render import source
+from attnfuzz.generators.render.module import source
 from attnfuzz.generators.strategies.shards import generate
 
 CHOICES = next(part.choices for part in parts(Surround) if part.name == "integration")

@@ -12,7 +12,8 @@ from attnfuzz.actors.sandbox.job import Deadlines
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.targets.target import TARGETS
 from attnfuzz.actors.worker import Executor, WorkerConfig
-from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex, Handwritten
+from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
+from attnfuzz.generators.kernels.specs import Flex, Handwritten
 from attnfuzz.generators.model.masks import Causal
 from attnfuzz.generators.model.outcome import FailureKind, Layer, Outcome
 from attnfuzz.generators.model.program import Compile, Input, Program, Shape, Training

@@ -14,7 +14,7 @@ from attnfuzz.generators.model import masks
 from attnfuzz.generators.model.indices import IntBinary, IntConst, IntLookup, Table
 from attnfuzz.generators.model.masks import Mask
 from attnfuzz.generators.model.program import Program
-from attnfuzz.generators.render import source
+from attnfuzz.generators.render.module import source
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,8 @@ from attnfuzz.fuzz.campaign.investigate import fails_again, fails_wherever
 from attnfuzz.fuzz.campaign.tasks import RunTask
 from attnfuzz.fuzz.reduce.minimize import Minimize, Minimizer, at_layer, fails_alike
 from attnfuzz.fuzz.replay import matches, seen
-from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex, Handwritten, Sdpa
+from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
+from attnfuzz.generators.kernels.specs import Flex, Handwritten, Sdpa
 from attnfuzz.generators.model.codec import program_id
 from attnfuzz.generators.model.masks import Causal
 from attnfuzz.generators.model.outcome import (

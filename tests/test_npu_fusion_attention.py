@@ -17,7 +17,7 @@ from attnfuzz.generators.model import masks
 from attnfuzz.generators.model.codec import dump_program, load_program
 from attnfuzz.generators.model.program import Call, Mesh, Program, Shape, Surround, Training
 from attnfuzz.generators.model.validity import problems
-from attnfuzz.generators.render import source
+from attnfuzz.generators.render.module import source
 from attnfuzz.generators.strategies.shards import generate
 
 STAND_IN = Path(__file__).parent.parent / "configs" / "torch_npu_stand_in.py"

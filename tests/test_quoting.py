@@ -11,7 +11,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex, Function, Handwritten
+from attnfuzz.generators.kernels.flex.drawing import KERNEL_OPTIONS
+from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
+from attnfuzz.generators.kernels.specs import Flex, Function, Handwritten
 from attnfuzz.generators.model.codec import ProgramError, dump_program, load_program
 from attnfuzz.generators.model.masks import And, Documents, Mask
 from attnfuzz.generators.model.options import INDUCTOR, KERNEL
@@ -19,11 +21,11 @@ from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Layer,
 from attnfuzz.generators.model.program import Compile, Program
 from attnfuzz.generators.model.tree import located, parts, put
 from attnfuzz.generators.model.validity import problems
-from attnfuzz.generators.render import repro, source
 from attnfuzz.generators.render.checks import GLOBAL, GLOBAL_STATE, PROPERTIES
+from attnfuzz.generators.render.module import source
 from attnfuzz.generators.render.quoting import QuotingError, docstring, literal
+from attnfuzz.generators.render.repro import repro
 from attnfuzz.generators.strategies import programs
-from attnfuzz.generators.strategies.kernels import KERNEL_OPTIONS
 from attnfuzz.generators.strategies.running import OPTIONS as OPTIONS_DRAWN
 from attnfuzz.generators.strategies.swarm import EVERYTHING, UserFunction
 from tests.support.hostile_text import targets, texts

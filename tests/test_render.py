@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex, Function, Handwritten, Sdpa
+from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
+from attnfuzz.generators.kernels.specs import Flex, Function, Handwritten, Sdpa
 from attnfuzz.generators.model import masks, scores
 from attnfuzz.generators.model.indices import Index, IntBinary, IntConst, Table
 from attnfuzz.generators.model.program import (
@@ -26,7 +27,7 @@ from attnfuzz.generators.model.program import (
     Training,
 )
 from attnfuzz.generators.model.validity import problems
-from attnfuzz.generators.render import source
+from attnfuzz.generators.render.module import source
 from attnfuzz.generators.strategies.shards import generate
 
 GOLDEN = Path(__file__).parent / "golden" / "render"

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex, Handwritten, Sdpa
+from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
+from attnfuzz.generators.kernels.specs import Flex, Handwritten, Sdpa
 from attnfuzz.generators.model import masks, scores
 from attnfuzz.generators.model.indices import Index, Table
 from attnfuzz.generators.model.program import (
@@ -26,7 +27,7 @@ from attnfuzz.generators.model.program import (
 )
 from attnfuzz.generators.model.scores import Score, ScoreMod
 from attnfuzz.generators.model.validity import problems
-from attnfuzz.generators.render import source
+from attnfuzz.generators.render.module import source
 
 pytestmark = pytest.mark.slow
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex, Handwritten
+from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
+from attnfuzz.generators.kernels.specs import Flex, Handwritten
 from attnfuzz.generators.model import masks, scores
 from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Layer, Phase, Raised
 from attnfuzz.generators.model.program import Call, Compile, Input, Program, Training
-from attnfuzz.generators.render import repro
-from attnfuzz.generators.render.repro import title
+from attnfuzz.generators.render.repro import repro, title
 from attnfuzz.generators.strategies.shards import generate
 
 FLEX = Program(

@@ -13,14 +13,8 @@ from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.worker import Executor, WorkerConfig
 from attnfuzz.corpus.signature import signature
 from attnfuzz.fuzz.campaign.config import load_config
-from attnfuzz.generators.kernels.specs import (
-    BlockMaskSpec,
-    Flex,
-    Function,
-    Handwritten,
-    NpuFusionAttention,
-    Sdpa,
-)
+from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
+from attnfuzz.generators.kernels.specs import Flex, Function, Handwritten, NpuFusionAttention, Sdpa
 from attnfuzz.generators.model.masks import Causal, Documents
 from attnfuzz.generators.model.outcome import Layer
 from attnfuzz.generators.model.program import Call, Compile, Input, Mesh, Program, Shape, Training

@@ -20,7 +20,7 @@ from attnfuzz.corpus.signature import signature
 from attnfuzz.generators.model.features import features
 from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Layer, Outcome, Phase
 from attnfuzz.generators.model.program import Program
-from attnfuzz.generators.render import source
+from attnfuzz.generators.render.module import source
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -12,7 +12,7 @@ from attnfuzz.corpus.case import find_cases, read_bucket, read_case
 from attnfuzz.corpus.known_issues import load_known_issues, match
 from attnfuzz.corpus.signature import signature
 from attnfuzz.fuzz.campaign.keep import script_for
-from attnfuzz.generators.render import repro
+from attnfuzz.generators.render.repro import repro
 
 CORPUS = Path(__file__).resolve().parent.parent / "corpus"
 CASES = find_cases([CORPUS / "cases"])

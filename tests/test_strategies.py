@@ -13,7 +13,8 @@ import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
-from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex, Handwritten, Sdpa
+from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
+from attnfuzz.generators.kernels.specs import Flex, Handwritten, Sdpa
 from attnfuzz.generators.model import masks as masks_module
 from attnfuzz.generators.model import scores as scores_module
 from attnfuzz.generators.model.expressions import nodes
@@ -62,7 +63,7 @@ def test_all_round_trip(drawn: list[Program]) -> None:
 
 
 def test_all_render_to_source_that_parses(drawn: list[Program]) -> None:
-    from attnfuzz.generators.render import source
+    from attnfuzz.generators.render.module import source
 
     for program in drawn[::4]:
         ast.parse(source(program))
@@ -70,7 +71,7 @@ def test_all_render_to_source_that_parses(drawn: list[Program]) -> None:
 
 @pytest.mark.slow
 def test_every_program_renders_to_source_that_parses(drawn: list[Program]) -> None:
-    from attnfuzz.generators.render import source
+    from attnfuzz.generators.render.module import source
 
     for program in drawn:
         ast.parse(source(program))

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex, Function, Handwritten, Sdpa
+from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
+from attnfuzz.generators.kernels.specs import Flex, Function, Handwritten, Sdpa
 from attnfuzz.generators.model.indices import Index, IntBinary, IntConst, IntLookup, Table
 from attnfuzz.generators.model.masks import (  # fmt: skip
     AllTrue,

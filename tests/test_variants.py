@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from attnfuzz.fuzz.campaign.tasks import RunTask, TaskFailed
 from attnfuzz.fuzz.reduce.variants import Variants, variants
-from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex, Handwritten, Sdpa
+from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
+from attnfuzz.generators.kernels.specs import Flex, Handwritten, Sdpa
 from attnfuzz.generators.model.codec import program_id
 from attnfuzz.generators.model.masks import Causal
 from attnfuzz.generators.model.outcome import Failure, FailureKind, Outcome, Phase

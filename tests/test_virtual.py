@@ -20,7 +20,8 @@ from attnfuzz.actors.targets.virtual.binaries import Said, of_code_object
 from attnfuzz.actors.targets.virtual.build import ShimError, kept, without_cuda
 from attnfuzz.actors.targets.virtual.cards import CARDS
 from attnfuzz.actors.worker import Executor, WorkerConfig
-from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex, Handwritten, Sdpa
+from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
+from attnfuzz.generators.kernels.specs import Flex, Handwritten, Sdpa
 from attnfuzz.generators.model.codec import dump_program
 from attnfuzz.generators.model.indices import Index, IntLookup, Table
 from attnfuzz.generators.model.masks import Compare
@@ -36,7 +37,8 @@ from attnfuzz.generators.model.program import (
 )
 from attnfuzz.generators.model.scores import FloatLookup
 from attnfuzz.generators.model.validity import problems
-from attnfuzz.generators.render import repro, source
+from attnfuzz.generators.render.module import source
+from attnfuzz.generators.render.repro import repro
 from attnfuzz.generators.strategies.shards import stream
 from attnfuzz.generators.strategies.swarm import profile_for
 from tests.support.flex_program import BF16, trained_flex

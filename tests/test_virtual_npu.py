@@ -29,7 +29,8 @@ from attnfuzz.generators.model.program import (
     Surround,
     Training,
 )
-from attnfuzz.generators.render import repro, source
+from attnfuzz.generators.render.module import source
+from attnfuzz.generators.render.repro import repro
 from attnfuzz.generators.strategies.shards import shard_programs
 from tests.support.kernels_toolchain import TOOLCHAIN, needs_kernels
 

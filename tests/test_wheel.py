@@ -35,7 +35,7 @@ def attend(q, k, v):
 CALLS_IT = 'kernel: {kind: function, target: "actors.attention:attend"}\n'
 STRATEGIES = """\
 from hypothesis import HealthCheck, given, settings
-from attnfuzz.generators.render import source
+from attnfuzz.generators.render.module import source
 from attnfuzz.generators.strategies import programs
 
 

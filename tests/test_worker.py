@@ -167,7 +167,7 @@ def test_the_worker_never_imports_torch() -> None:
     drawn = "shard_programs(3, 1, 6, {'mixed': 1.0})"
     check = (
         "import sys, attnfuzz.actors.worker; from attnfuzz.actors.sandbox.job import Job;"
-        "from attnfuzz.generators.render import source;"
+        "from attnfuzz.generators.render.module import source;"
         "from attnfuzz.generators.strategies.shards import shard_programs;"
         f"[(source(p), Job.of(p)) for p in {drawn}]; sys.exit('torch' in sys.modules)"
     )

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Protocol
 
 from attnfuzz.actors.targets.devices import DEVICES
-from attnfuzz.generators.kernels.specs import FlashAttn, Function
+from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.model.outcome import Phase
 from attnfuzz.generators.model.program import Compile, Program
 from attnfuzz.generators.model.validity import mask_axes, score_axes
@@ -55,10 +55,7 @@ def batches_are_independent(program: Program) -> bool:
     masks = mask_axes(program.mask) if program.mask else frozenset()
     scores = score_axes(program.score_mod) if program.score_mod else frozenset()
     plain = not program.surround.projections and program.transform == "none"
-    kernel = program.kernel
-    if isinstance(kernel, FlashAttn):
-        tells = kernel.alibi == "batch" or kernel.cache.ragged or kernel.cache.page_size
-        plain = plain and not tells
+    plain = plain and not plugin_of(program).depends_on_batch(program.kernel)
     return plain and "b" not in masks | scores
 
 
@@ -132,10 +129,10 @@ class Job:
             dirty_memory=program.dirty_memory,
             oracles={
                 "batch_permutable": batches_are_independent(program),
-                "sdpa": program.kernel.kind == "sdpa",
+                "sdpa": plugin_of(program).is_sdpa,
                 "disables": program.surround.integration == "disable",
             },
-            function=program.kernel.target if isinstance(program.kernel, Function) else None,
+            function=plugin_of(program).imports(program.kernel),
             deadlines=deadlines or Deadlines(),
         )
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from attnfuzz.actors.sandbox.job import Deadlines, Limits
 from attnfuzz.actors.targets.devices import DEVICES
 from attnfuzz.actors.targets.virtual.cards import CARDS, INTERPRETED, NPUS, Card, Npu
-from attnfuzz.generators.kernels import REGISTRY
+from attnfuzz.generators.kernels.registry import REGISTRY
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.strategies.swarm import BACKENDS, MAX_COST, PROFILES, Place, by_weight
 

@@ -14,13 +14,16 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 from attnfuzz.fuzz.errors import UserError
-from attnfuzz.generators.kernels import PACKAGES
+from attnfuzz.generators.kernels.registry import REGISTRY, plugin_of
 
 if TYPE_CHECKING:
     from attnfuzz.generators.model.outcome import Outcome
     from attnfuzz.generators.model.program import Program
 
-TOOLCHAIN = ("torch", "python", "triton", "cxx", *sorted(set(PACKAGES.values())))
+PACKAGES = sorted({plugin.package for plugin in REGISTRY.values() if plugin.package})
+"""The distributions that kernels come in, where it is not torch."""
+
+TOOLCHAIN = ("torch", "python", "triton", "cxx", *PACKAGES)
 """What a toolchain's failures depend on, in an environment that its sandbox tells."""
 
 DISTRIBUTIONS = ("attnfuzz", "hypothesis", "ray", "torch")
@@ -94,7 +97,7 @@ def check_packages(
     `environment` is given, does not have, and that no `preload` file can have defined; `where` is
     what asks for it."""
     for kernel in kernels:
-        package = PACKAGES.get(kernel)
+        package = REGISTRY[kernel].package
         if package is not None and package not in environment and not preload:
             raise UserError(
                 f"{where}: the kernel {kernel} needs the package {package}, which the toolchain "
@@ -105,7 +108,7 @@ def check_packages(
 
 def lacks_package(program: Program, outcome: Outcome) -> bool:
     """Whether the program ended where it imports its kernel's package."""
-    package = PACKAGES.get(program.kernel.kind)
+    package = plugin_of(program).package
     raised = outcome.failure.raised if outcome.failure else None
     if raised is None or not raised.type.endswith("ModuleNotFoundError"):
         return False

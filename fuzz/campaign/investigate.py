@@ -29,7 +29,8 @@ from attnfuzz.fuzz.reduce.evaluate import depends_on_memory
 from attnfuzz.fuzz.reduce.minimize import Judge, Minimize, Minimizer, fails_alike
 from attnfuzz.fuzz.reduce.variants import Variants, variants
 from attnfuzz.fuzz.replay import matches, seen
-from attnfuzz.generators.kernels.specs import Handwritten, Sdpa
+from attnfuzz.generators.kernels.registry import plugin_of
+from attnfuzz.generators.kernels.specs import Sdpa
 from attnfuzz.generators.model.features import features
 from attnfuzz.generators.model.outcome import SEVERITY, Failure, FailureKind, Layer, Outcome
 from attnfuzz.generators.model.program import Program
@@ -125,7 +126,7 @@ def fails_wherever(row: FailureRow, kind: FailureKind | None = None) -> Judge:
         )
     if failure is None or not failure.diffs:
         return alike
-    if isinstance(row.program.kernel, Handwritten) and FUSED in row.outcome.features:
+    if plugin_of(row.program).recognised_as_sdpa and FUSED in row.outcome.features:
         key = signature(
             replace(failure, layer=Layer.EAGER), replace(row.program, kernel=Sdpa())
         ).strong

@@ -14,7 +14,8 @@ from attnfuzz.corpus.case import Case, Preload, write_bucket, write_case, write_
 from attnfuzz.fuzz.campaign.investigate import Investigation
 from attnfuzz.generators.model.outcome import Failure
 from attnfuzz.generators.model.program import Program
-from attnfuzz.generators.render import repro, source
+from attnfuzz.generators.render.module import source
+from attnfuzz.generators.render.repro import repro
 
 CORPUS = "corpus"
 _FOLDER = r"(?:(?<![\w.:/])|(?<=-[IL]))/(?:[^\s/\"':,]+/)"  # a compiler's -I and -L too

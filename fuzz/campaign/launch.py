@@ -29,7 +29,7 @@ from attnfuzz.fuzz.campaign.known import load_known
 from attnfuzz.fuzz.campaign.pool import Pool, run_all
 from attnfuzz.fuzz.campaign.tasks import SetupTask, TaskFailed, WorkerDied
 from attnfuzz.fuzz.report.live import Watcher
-from attnfuzz.generators.kernels.specs import imported_by
+from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.model.outcome import TARGET, Outcome
 from attnfuzz.generators.reading.files import regular_or_missing
 from attnfuzz.generators.reading.safe_yaml import short
@@ -159,7 +159,7 @@ def check_functions(config: CampaignConfig, store: Store, directory: Path) -> No
     ours = {function.target for function in config.functions}
     for row in store.pending():
         for program in (row.program, row.best):
-            target = imported_by(program.kernel) if program is not None else None
+            target = plugin_of(program).imports(program.kernel) if program is not None else None
             if target is not None and target not in ours:
                 raise CampaignError(
                     f"{directory}: program {row.program_id}: kernel.target: expected one of the "

@@ -124,9 +124,9 @@ def check_target(target: str, program: Program, where: str, preload: bool) -> No
 def check_function(program: Program, allowed: Sequence[str] | None, where: str) -> None:
     """Raises UserError where running `program`, read from `where`, would import and call a function
     that nobody has allowed: a program is data, wherever it comes from."""
-    from attnfuzz.generators.kernels.specs import imported_by
+    from attnfuzz.generators.kernels.registry import plugin_of
 
-    target = imported_by(program.kernel)
+    target = plugin_of(program).imports(program.kernel)
     if target is not None and target not in (allowed or ()):
         raise UserError(
             f"{where}: kernel.target: {target} would be imported and called; "

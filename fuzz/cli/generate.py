@@ -85,7 +85,7 @@ def render(program: ProgramFile, as_json: Json = False) -> None:
     `attnfuzz render program.yaml > attention.py`
     """
     from attnfuzz.generators.model.codec import program_id
-    from attnfuzz.generators.render import source
+    from attnfuzz.generators.render.module import source
 
     loaded = read_program(program)
     if as_json:

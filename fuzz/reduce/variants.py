@@ -14,14 +14,7 @@ from attnfuzz.actors.sandbox.verdict import is_defect
 from attnfuzz.fuzz.campaign.schedule import outcomes_of
 from attnfuzz.fuzz.campaign.tasks import Answer, RunTask, Task, TaskFailed, WorkerDied
 from attnfuzz.fuzz.reduce.minimize import Judge
-from attnfuzz.generators.kernels.specs import (
-    BlockMaskSpec,
-    FlashAttn,
-    Flex,
-    Handwritten,
-    NpuFusionAttention,
-    Sdpa,
-)
+from attnfuzz.generators.kernels.registry import REGISTRY, plugin_of
 from attnfuzz.generators.model.codec import program_id
 from attnfuzz.generators.model.outcome import Outcome
 from attnfuzz.generators.model.program import Compile, Program
@@ -50,23 +43,10 @@ def _layers(program: Program) -> Iterator[tuple[str, Program]]:
 
 
 def _kernels(program: Program) -> Iterator[tuple[str, Program]]:
-    if isinstance(program.kernel, FlashAttn | NpuFusionAttention):
-        return  # they have masks of their own, which the others would not be given
-    scale = getattr(program.kernel, "scale", None)
-    gqa = program.shape.q_heads != program.shape.kv_heads
-    block_mask = BlockMaskSpec(batch=True, heads=True) if program.mask is not None else None
-    sdpa = Sdpa(scale=scale, broadcast=(), enable_gqa=gqa)
-    if isinstance(program.kernel, Sdpa):
-        sdpa = program.kernel
-    yield "kernel=sdpa.auto", replace(program, kernel=replace(sdpa, backend="auto"))
-    yield "kernel=sdpa.math", replace(program, kernel=replace(sdpa, backend="math"))
-    yield "kernel=sdpa.flash", replace(program, kernel=replace(sdpa, backend="flash"))
-    yield "kernel=sdpa.efficient", replace(program, kernel=replace(sdpa, backend="efficient"))
-    if not isinstance(program.kernel, Flex):
-        flex = Flex(scale=scale, block_mask=block_mask, enable_gqa=gqa)
-        yield "kernel=flex", replace(program, kernel=flex)
-    if not isinstance(program.kernel, Handwritten):
-        yield "kernel=handwritten", replace(program, kernel=Handwritten(scale=scale))
+    if plugin_of(program).interchangeable:
+        for plugin in REGISTRY.values():
+            for name, kernel in plugin.variants(program):
+                yield f"kernel={name}", replace(program, kernel=kernel)
 
 
 def _compiles(program: Program) -> Iterator[tuple[str, Program]]:

@@ -1,16 +1,22 @@
-"""What a kernel's plug-in says: its inputs, how it is called, and what it means.
+"""What a kernel's plug-in says: how it is written, what it supports, how it is simplified.
 
-A new kernel is one file with an object `PLUGIN` that answers these three questions, a dataclass
-in `specs`, and a line in the registry. Imports of torch's names are found in the text itself (see
-`generators.render.imports`).
+A new kernel is a package beside this module, named as its `kind`, with its dataclass in `spec`, an
+object `PLUGIN` in `plugin` and a class `Drawing` in `drawing` (see `generators.strategies.kernel`),
+and its dataclass in the union in `specs`. Imports of torch's names are found in the rendered text
+itself (see `generators.render.imports`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Generic, TypeVar
 
+from attnfuzz.generators.kernels.refusal import Refusal
+from attnfuzz.generators.kernels.specs import Kernel
+from attnfuzz.generators.model.choices import choices
+from attnfuzz.generators.model.problem import Problem
+from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render.mods import Mod
 from attnfuzz.generators.render.scene import Scene
 
@@ -24,8 +30,8 @@ class Inputs:
     defined at top level. `fresh` are the statements that make closures and BlockMasks,
     `fresh_names` what they make: a program that reuses these makes them once for each shape.
     `seen` are statements that set a bool `mask` for choosing where k may have NaN. `imports` are
-    import statements that the text does not tell, `environment` variables that have to be set
-    before them, and `set_up` statements after them.
+    import statements that cannot be found in the text, `environment` variables that have to be set
+    before them, `set_up` statements after them, and `globals` statements after the mods.
     """
 
     statements: list[str] = field(default_factory=list)
@@ -39,6 +45,7 @@ class Inputs:
     imports: list[str] = field(default_factory=list)
     environment: Mapping[str, str] = field(default_factory=dict)
     set_up: list[str] = field(default_factory=list)
+    globals: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -71,21 +78,148 @@ WITHOUT_DEAD_ROWS = (
 """Statements for the probabilities where rows that are -inf throughout give 0."""
 
 
-class KernelPlugin(Protocol):
-    """How one kernel is written."""
+K = TypeVar("K", bound=Kernel)
+
+
+class KernelPlugin(Generic[K]):
+    """All that is particular to one kernel but how it is drawn. `spec_class` is its dataclass.
+
+    Only `call` and `meaning` have no default. The defaults are those of a kernel that takes q, k
+    and v and nothing else, and that torch never declines.
+    """
+
+    spec_class: type[K]
+
+    package: ClassVar[str | None] = None
+    """The distribution that it comes in, None for torch itself."""
+
+    takes_score_mod: ClassVar[bool] = False
+    """Whether a program's score modification is handed to it."""
+
+    rebinds_query: ClassVar[bool] = False
+    """Whether its statements give the name q to something else."""
+
+    nan_where_nothing_is_seen: ClassVar[bool] = False
+    """Whether a query that sees no key has NaN for its result."""
+
+    interchangeable: ClassVar[bool] = True
+    """Whether SDPA, flex_attention and attention by hand mean the same in its place: it has no
+    mask of its own, which these would not be given."""
+
+    is_sdpa: ClassVar[bool] = False
+    """Whether it is SDPA, whatever back-end torch gives it to."""
+
+    recognised_as_sdpa: ClassVar[bool] = False
+    """Whether Inductor may recognise SDPA in it, and run that instead."""
+
+    refusals: ClassVar[tuple[Refusal, ...]] = ()
+    """What torch declines by design of what its programs may ask for."""
+
+    def spec(self, program: Program) -> K:
+        """The program's kernel, which is this one."""
+        kernel = program.kernel
+        assert isinstance(kernel, self.spec_class)
+        return kernel
+
+    # How it is written.
 
     def inputs(self, scene: Scene) -> Inputs:
         """What it needs beside q, k and v."""
-        ...
+        return Inputs()
 
     def call(self, scene: Scene, inputs: Inputs) -> Body:
         """The kernel called on q, k, v and its arguments."""
-        ...
+        raise NotImplementedError
 
     def meaning(self, scene: Scene, inputs: Inputs) -> Meaning:
         """The same as plain tensor operations."""
-        ...
+        raise NotImplementedError
 
     def outputs(self, scene: Scene) -> tuple[str, ...]:
         """The names of what it returns: `out`, or `out` and `lse`."""
-        ...
+        return ("out",)
+
+    def imports(self, kernel: K) -> str | None:
+        """The `module:name` that its programs import from outside torch, if the user named one."""
+        return None
+
+    def fused_operators(self, device: str) -> tuple[str, ...]:
+        """The operators ("aten.…") that it is on torch's `device`, which a selective checkpoint
+        saves."""
+        return ()
+
+    # What it supports.
+
+    def problems(self, program: Program) -> Iterator[Problem]:
+        """What it needs of the rest of the program and is not so."""
+        yield from ()
+
+    def gqa_enabled(self, kernel: K) -> bool:
+        """Whether Hq may differ from Hkv as the kernel is called."""
+        return True
+
+    def selects_masked(self, kernel: K) -> bool:
+        """Whether scores that a mask hides are replaced, whatever they are: NaN may be there."""
+        return False
+
+    def keeps_layout(self, kernel: K) -> bool:
+        """Whether its result is `[B, Hq, Lq, Dv]`."""
+        return True
+
+    def wrappable(self, kernel: K) -> bool:
+        """Whether it is a function of q, k, v and a mask, with the gradients of a plain softmax,
+        which may be called through an operator and the like (`Surround.integration`)."""
+        return False
+
+    def distributable(self, kernel: K) -> bool:
+        """Whether it may be given DTensors."""
+        return False
+
+    def learns_mask(self, kernel: K) -> bool:
+        """Whether a mask that it is given gets a gradient."""
+        return False
+
+    def has_own_mask(self, kernel: K) -> bool:
+        """Whether it is handed a mask tensor that is not the program's."""
+        return False
+
+    def returns_lse(self, kernel: K) -> bool:
+        """Whether it returns the log-sum-exp too."""
+        return False
+
+    def keys_by_identity(self, kernel: K) -> bool:
+        """Whether a BlockMask is made in the attention function and kept by an object's `id`."""
+        return False
+
+    def depends_on_batch(self, kernel: K) -> bool:
+        """Whether batch entries with the same q, k and v may have different results."""
+        return False
+
+    # How its programs are simplified, described and varied.
+
+    def features(self, program: Program) -> Iterator[str]:
+        """Every choice of the kernel that is not the default."""
+        prefix = f"kernel.{program.kernel.kind}"
+        yield prefix
+        yield from choices(program.kernel, prefix)
+
+    def plain(self, kernel: K) -> K:
+        """The same kernel with defaults wherever its programs may have them."""
+        return kernel
+
+    def without_groups(self, kernel: K) -> K:
+        """The kernel for Hq = Hkv."""
+        return kernel
+
+    def distributed(self, kernel: K) -> K:
+        """The kernel as it is called with DTensors."""
+        return kernel
+
+    def fitted(self, program: Program) -> Program:
+        """The program, made to agree with its kernel after another part was changed."""
+        return program if self.takes_score_mod else replace(program, score_mod=None)
+
+    def variants(self, program: Program) -> Iterator[tuple[str, K]]:
+        """This kernel in place of the program's own, which is `interchangeable`, in each way that
+        there is, by name."""
+        yield from ()

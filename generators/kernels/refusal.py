@@ -1,4 +1,4 @@
-"""What a refusal by design is, and the kernels that one may belong to."""
+"""What a refusal by design is."""
 
 from __future__ import annotations
 
@@ -10,26 +10,19 @@ from attnfuzz.generators.model.program import Program
 Needs = Callable[[Program], bool]
 
 
+def always(program: Program) -> bool:
+    """The condition of a refusal that any program of a kernel may meet."""
+    return True
+
+
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
     """One refusal. `pattern` is a regular expression searched in "Type: message" of the innermost
-    exception; `why` is one line for a person; `kernels` are the kinds of kernel it belongs to, or
-    `compile` for torch.compile's own; `needs` says whether a program asks for what is declined;
-    `thread` is a public discussion. For kernel `function` nothing is known of what the user's
-    function asks for, so `needs` is not consulted there.
+    exception; `why` is one line for a person; `needs` says whether a program requires what is
+    declined; `thread` is a public discussion.
     """
 
     pattern: str
     why: str
-    kernels: tuple[str, ...]
-    needs: Needs = lambda program: True
+    needs: Needs = always
     thread: str = ""
-
-
-SDPA = ("sdpa", "function")
-FLEX = ("flex", "function")
-HAND = ("handwritten", "function")
-ANY = ("sdpa", "flex", "handwritten", "function")
-MESHED = (*ANY, "npu_fusion_attention")
-OWN = ("function",)
-COMPILE = ("compile",)

@@ -7,12 +7,13 @@ failure is taken for the same cause when the trigger is a subset of its features
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from attnfuzz.generators.kernels.specs import BlockMaskSpec, FlashAttn, Flex, Sdpa
+from attnfuzz.generators.kernels.registry import plugin_of
+from attnfuzz.generators.model.choices import choices
 from attnfuzz.generators.model.expressions import is_integral, mask_axes, score_axes
-from attnfuzz.generators.model.indices import Axis, Index, IntBinary, IntConst, Table
+from attnfuzz.generators.model.indices import Index, IntBinary, IntConst, Table
 from attnfuzz.generators.model.masks import AllTrue, Causal, Documents, Mask, SlidingWindow
 from attnfuzz.generators.model.program import Call, Input, Layout, Program, Shape, Training
 from attnfuzz.generators.model.scores import (
@@ -23,7 +24,7 @@ from attnfuzz.generators.model.scores import (
     Score,
     ScoreMod,
 )
-from attnfuzz.generators.model.tree import REQUIRED, class_of, kind_of, parts, walk
+from attnfuzz.generators.model.tree import class_of, kind_of, parts, walk
 
 _FAMILIES = {
     "attnfuzz.generators.model.masks": "mask",
@@ -56,76 +57,28 @@ def features(program: Program) -> frozenset[str]:
 
 
 def _features(p: Program) -> Iterator[str]:
-    yield from _kernel(p)
+    yield from plugin_of(p).features(p)
     yield from _shape(p.shape, "shape")
     for name in ("q", "k", "v"):
         yield from _input(getattr(p, name), name)
     if p.packed != "none":
         yield f"packed.{p.packed}"
     yield from _expressions(p)
-    yield from _choices(p.surround, "surround", but=("epilogue",))
+    yield from choices(p.surround, "surround", but=("epilogue",))
     if p.surround.epilogue != "none":
         yield "surround.epilogue"
     if p.surround.epilogue not in ("none", "scaled"):
         yield f"surround.epilogue.{p.surround.epilogue}"
     if p.compile is not None:
         yield from _BACKENDS[p.compile.backend]
-        yield from _choices(p.compile, "compile", but=("backend",))
+        yield from choices(p.compile, "compile", but=("backend",))
     yield from _mesh(p)
     yield from _calls(p)
     if p.training is not None:
         yield from _training(p.training)
     if p.transform == "grad":  # what fails in training may well fail with it
         yield from _training(Training())
-    yield from _choices(p, "", but=("packed",))
-
-
-def _kernel(p: Program) -> Iterator[str]:
-    """The mask's own axes force a kernel's settings: these say nothing new."""
-    kernel = p.kernel
-    prefix = f"kernel.{kernel.kind}"
-    axes = mask_axes(p.mask) if p.mask is not None else frozenset()
-    if kernel.kind != "sdpa":
-        yield prefix
-    usual = {"b", "h"} - axes
-    if p.mask is not None and isinstance(kernel, Sdpa) and set(kernel.broadcast) != usual:
-        yield f"{prefix}.broadcast"
-    yield from _choices(kernel, prefix, but=("kernel_options",))
-    if isinstance(kernel, Flex):
-        yield from (f"kernel_options.{name}" for name in kernel.kernel_options)
-        if kernel.block_mask is not None:
-            yield from _block_mask(kernel.block_mask, axes)
-    if isinstance(kernel, FlashAttn):
-        yield from _choices(kernel.cache, f"{prefix}.cache")
-        for name, set_ in (
-            ("window", kernel.window != (-1, -1)),
-            ("softcap", kernel.softcap),
-            ("sequences", kernel.sequences > 1),
-            ("cache.append", kernel.cache.append),
-            ("cache.page_size", kernel.cache.page_size),
-        ):
-            if set_:
-                yield f"{prefix}.{name}"
-
-
-def _block_mask(spec: BlockMaskSpec, axes: frozenset[Axis]) -> Iterator[str]:
-    yield "block_mask"
-    if spec.block_size != (128, 128):
-        yield "block_mask.block_size"
-    if spec.block_size[0] != spec.block_size[1]:
-        yield "block_mask.block_size.oblong"
-    if any(edge & (edge - 1) for edge in spec.block_size):
-        yield "block_mask.block_size.nonpow2"
-    if spec.made != "outside":
-        yield "block_mask.inside"
-    if spec.made == "cached":
-        yield "block_mask.cached"
-    if spec.built_for_extra != (0, 0):
-        yield "block_mask.adjusted"
-    if spec.spare_batch:
-        yield "block_mask.spare_batch"
-    forced = [name for name, axis in (("batch", "b"), ("heads", "h")) if axis in axes]
-    yield from _choices(spec, "block_mask", but=("made", *forced))
+    yield from choices(p, "", but=("packed",))
 
 
 def _shape(shape: Shape, prefix: str) -> Iterator[str]:
@@ -228,7 +181,7 @@ def _calls(p: Program) -> Iterator[str]:
 def _training(training: Training) -> Iterator[str]:
     yield "training"
     yield from (f"training.d{name}" for name in training.wrt)
-    yield from _choices(training, "training")
+    yield from choices(training, "training")
 
 
 def _expressions(p: Program) -> Iterator[str]:
@@ -259,7 +212,7 @@ def _nodes(root: Mask | ScoreMod) -> Iterator[str]:
         elif cls not in _PLAIN:
             prefix = f"{_FAMILIES[cls.__module__]}.{kind_of(cls)}"
             yield ".".join([prefix, *(getattr(node, name) for name in _OPERATOR.get(cls, ()))])
-            yield from _choices(node, prefix)
+            yield from choices(node, prefix)
             yield from (
                 f"{prefix}.{name}"
                 for name in _TELLING.get(cls, ())
@@ -275,23 +228,6 @@ def _table(table: Table) -> Iterator[str]:
         yield "table.unit"
     if table.dtype not in ("bool", "int64", "float32"):
         yield f"table.{table.dtype}"
-
-
-def _choices(node: Any, prefix: str, but: Collection[str] = ()) -> Iterator[str]:
-    """The node's own choices, options and scale that are not the default."""
-    for each in parts(class_of(node)):
-        value = getattr(node, each.name)
-        if each.name in but or each.default is REQUIRED or value == each.default:
-            continue
-        key = f"{prefix}.{each.name}".removeprefix(".")
-        if each.sort == "choice":
-            yield key if each.choices == (False, True) else f"{key}.{str(value).lower()}"
-        elif each.sort == "options":
-            yield from (f"{key}.{name}" for name in value)
-        elif each.name == "scale":
-            yield key
-            if value <= 0:
-                yield f"{key}.negative" if value else f"{key}.0"
 
 
 def _default(cls: type, name: str) -> Any:

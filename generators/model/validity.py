@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-from attnfuzz.generators.kernels.specs import Flex, Function, Handwritten, NpuFusionAttention, Sdpa
+from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.model.expressions import (
     is_boolean,
     is_constant,
@@ -32,7 +32,6 @@ from attnfuzz.generators.model.scores import (
     Softcap,
 )
 from attnfuzz.generators.model.tree import walk
-from attnfuzz.generators.model.validity_kernels import OF_KERNELS
 
 MAX_NODES = 300
 """Of a mask or a score modification: what is drawn has some ten; rendering takes their square."""
@@ -68,7 +67,7 @@ def _heads(p: Program) -> Iterator[Problem]:
     hq, hkv = p.shape.q_heads, p.shape.kv_heads
     if hq % hkv:
         yield Problem("shape.q_heads", f"expected a multiple of kv_heads ({hkv}), got {hq}")
-    elif hq != hkv and isinstance(p.kernel, (Sdpa, Flex)) and not p.kernel.enable_gqa:
+    elif hq != hkv and not plugin_of(p).gqa_enabled(p.kernel):
         yield Problem(
             "kernel.enable_gqa", f"expected true, as q_heads ({hq}) is not kv_heads ({hkv})"
         )
@@ -125,11 +124,7 @@ def _nan_values(p: Program) -> Iterator[Problem]:
             yield Problem(f"{name}.values", "expected no nan_at_masked: it is for k only")
     if p.k.values != "nan_at_masked":
         return
-    kernel = p.kernel
-    selects = (isinstance(kernel, Flex) and kernel.block_mask is not None) or (
-        isinstance(kernel, Handwritten) and kernel.masking in ("masked_fill", "where")
-    )
-    if p.mask is None or not selects:
+    if p.mask is None or not plugin_of(p).selects_masked(p.kernel):
         yield Problem(
             "k.values", "expected a mask that is selected, not added, to go with nan_at_masked"
         )
@@ -167,7 +162,7 @@ def _epilogue(p: Program) -> Iterator[Problem]:
     epilogue = p.surround.epilogue
     if epilogue in ("residual", "gated") and p.shape.v_head_dim not in (None, p.shape.head_dim):
         yield Problem("surround.epilogue", f"expected v_head_dim = head_dim for {epilogue}")
-    moved = isinstance(p.kernel, Handwritten) and p.kernel.out_layout != "bhld"
+    moved = not plugin_of(p).keeps_layout(p.kernel)
     if epilogue != "none" and moved and not p.surround.projections:
         yield Problem("surround.epilogue", "expected none, or an out_layout of bhld")
 
@@ -175,11 +170,10 @@ def _epilogue(p: Program) -> Iterator[Problem]:
 def _integration(p: Program) -> Iterator[Problem]:
     """Any but the plain call hands tensors to a function of q, k, v and a mask, and training takes
     the gradients of a plain softmax."""
-    style, kernel = p.surround.integration, p.kernel
+    style, plugin = p.surround.integration, plugin_of(p)
     if style == "direct":
         return
-    by_hand = isinstance(kernel, Handwritten) and kernel.out_layout == "bhld"
-    if not by_hand and not isinstance(kernel, Sdpa | Function):
+    if not plugin.wrappable(p.kernel):
         yield Problem("surround.integration", "expected direct, or SDPA, by hand or a function")
     if len({p.q.dtype, p.k.dtype, p.v.dtype}) > 1:
         yield Problem("surround.integration", "expected direct, or q, k and v of one dtype")
@@ -188,7 +182,7 @@ def _integration(p: Program) -> Iterator[Problem]:
         ("autocast", p.autocast is not None),
         ("mesh", p.mesh is not None),
         ("training.double", p.training is not None and p.training.double),
-        ("kernel.mask_requires_grad", isinstance(kernel, Sdpa) and kernel.mask_requires_grad),
+        ("kernel.mask_requires_grad", plugin.learns_mask(p.kernel)),
     ):
         if wrong:
             yield Problem(key, f"expected none with surround.integration {style}")
@@ -202,8 +196,7 @@ def _mesh(p: Program) -> Iterator[Problem]:
     mesh = p.mesh
     if mesh is None:
         return
-    baddbmm = isinstance(p.kernel, Handwritten) and p.kernel.product == "baddbmm"
-    if not isinstance(p.kernel, Sdpa | Handwritten | NpuFusionAttention) or baddbmm:
+    if not plugin_of(p).distributable(p.kernel):
         yield Problem("mesh", "expected none, or SDPA, the NPU's or by hand (but for baddbmm)")
     for key, wrong in (
         ("surround.projections", p.surround.projections),
@@ -222,10 +215,14 @@ def _mesh(p: Program) -> Iterator[Problem]:
 
 
 def _score_mod(p: Program) -> Iterator[Problem]:
-    if p.score_mod is not None and not isinstance(p.kernel, Flex):
+    if p.score_mod is not None and not plugin_of(p).takes_score_mod:
         yield Problem(
             "score_mod", f"expected none: only flex takes one, the kernel is {p.kernel.kind}"
         )
+
+
+def _kernel(p: Program) -> Iterator[Problem]:
+    yield from plugin_of(p).problems(p)
 
 
 def _compile(p: Program) -> Iterator[Problem]:
@@ -268,13 +265,13 @@ def no_gradient(p: Program) -> bool:
     ignored = p.score_mod is not None and not any(
         isinstance(node, Score) for _, node in nodes(p.score_mod)
     )
-    lse = isinstance(p.kernel, Flex) and p.kernel.return_lse
+    lse = plugin_of(p).returns_lse(p.kernel)
     return (ignored and "v" not in wrt) or (lse and (ignored or not wrt & {"q", "k"}))
 
 
 def _learnable(p: Program) -> bool:
-    if isinstance(p.kernel, Sdpa):
-        return p.mask is not None and p.kernel.mask_requires_grad
+    if p.mask is not None and plugin_of(p).learns_mask(p.kernel):
+        return True
     tables = (node for _, node in nodes(p.score_mod) if isinstance(node, FloatLookup))
     return any(node.requires_grad for node in tables)
 
@@ -349,6 +346,6 @@ def _operator(key: str, node: object) -> Iterator[Problem]:
 
 
 RULES: tuple[Rule, ...] = (
-    _heads, _layouts, _packed, _nan_values, _surround, _integration, _mesh, _score_mod, *OF_KERNELS,
+    _heads, _layouts, _packed, _nan_values, _surround, _integration, _mesh, _score_mod, _kernel,
     _compile, _gradients, _expressions,
 )  # fmt: skip

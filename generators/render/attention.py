@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin
 from attnfuzz.generators.render.integration import integrated
 from attnfuzz.generators.render.mesh import distributed, gathered, simulated
@@ -12,7 +14,7 @@ Function = list[str]
 
 
 def attention(
-    scene: Scene, plugin: KernelPlugin, inputs: Inputs, names: list[str]
+    scene: Scene, plugin: KernelPlugin[Any], inputs: Inputs, names: list[str]
 ) -> list[Function]:
     """The functions that make up `attention(*names)`: what stands around the kernel, then itself,
     or `attend` and a wrapper."""
@@ -57,23 +59,10 @@ def _checkpointed(names: list[str], kind: str) -> list[str]:
     return [f"return checkpoint({', '.join(args)})"]
 
 
-SAVED_ATTENTION = {
-    "cpu": ("aten._scaled_dot_product_flash_attention_for_cpu",),
-    "cuda": (
-        "aten._scaled_dot_product_flash_attention",
-        "aten._scaled_dot_product_efficient_attention",
-    ),
-    "xpu": ("aten._scaled_dot_product_fused_attention_overrideable",),
-    "npu": ("npu.npu_fusion_attention_v3",),
-}
-"""By device, what `scaled_dot_product_attention` is to a selective checkpoint."""
-
-
-def selective_policy(scene: Scene) -> list[str]:
+def selective_policy(scene: Scene, plugin: KernelPlugin[Any]) -> list[str]:
     """The selective checkpoint's policy, which saves matrix products and attention."""
     saved = ["torch.ops.aten.mm.default", "torch.ops.aten.bmm.default"]
-    if scene.program.kernel.kind == "sdpa":
-        saved += [f"torch.ops.{name}.default" for name in SAVED_ATTENTION[scene.device]]
+    saved += [f"torch.ops.{name}.default" for name in plugin.fused_operators(scene.device)]
     return [
         "SAVED = [", *indented([f"{op}," for op in saved]), "]",
         "save_products = functools.partial(create_selective_checkpoint_contexts, SAVED)",

@@ -205,9 +205,9 @@ class _Writer:
         p = self.parts.program
         values = {p.q.values, p.k.values, p.v.values}
         dtypes = {p.q.dtype, p.k.dtype, p.v.dtype, p.autocast}
-        by_hand = p.kernel.kind == "handwritten" and p.mask is not None
+        unseen = self.parts.plugin.nan_where_nothing_is_seen and p.mask is not None
         overflow = "float16" in dtypes and values & {"large", "huge"}
-        return bool(by_hand or overflow or "lse" in self.parts.run.outputs)
+        return bool(unseen or overflow or "lse" in self.parts.run.outputs)
 
     def metadata(self, diff: Diff) -> Check:
         name, what = diff.output, diff.what

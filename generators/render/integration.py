@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from attnfuzz.generators.kernels.base import WITHOUT_DEAD_ROWS, Body, Inputs, KernelPlugin
 from attnfuzz.generators.render.scene import Scene, indented, naming_extents
@@ -21,7 +22,7 @@ contiguous, or as `[B, L, H, D]`."""
 
 
 def integrated(
-    scene: Scene, plugin: KernelPlugin, inputs: Inputs
+    scene: Scene, plugin: KernelPlugin[Any], inputs: Inputs
 ) -> tuple[list[Function], Body | None]:
     """The functions that stand around the kernel, and the call of the outermost in its place; None
     where it is called as it is."""
@@ -56,7 +57,7 @@ def _function(name: str, names: list[str], lines: list[str], decorator: str = ""
 
 
 def _custom_op(
-    scene: Scene, plugin: KernelPlugin, inputs: Inputs, names: list[str], style: str
+    scene: Scene, plugin: KernelPlugin[Any], inputs: Inputs, names: list[str], style: str
 ) -> list[Function]:
     """An operator with its fake kernel and, for training, its backward."""
     strides, empty = OUTPUTS[style]
@@ -81,7 +82,7 @@ def _custom_op(
 
 
 def _autograd_function(
-    scene: Scene, plugin: KernelPlugin, inputs: Inputs, names: list[str], body: list[str]
+    scene: Scene, plugin: KernelPlugin[Any], inputs: Inputs, names: list[str], body: list[str]
 ) -> Function:
     lines = ["class Kernel(torch.autograd.Function):", "    @staticmethod"]
     lines.append(f"    def forward(ctx, {', '.join(names)}):")
@@ -94,7 +95,9 @@ def _autograd_function(
     return [*lines, "", "    @staticmethod", "    def backward(ctx, dout):", *indented(backward, 2)]
 
 
-def _backward(scene: Scene, plugin: KernelPlugin, inputs: Inputs, names: list[str]) -> list[str]:
+def _backward(
+    scene: Scene, plugin: KernelPlugin[Any], inputs: Inputs, names: list[str]
+) -> list[str]:
     """The gradients in q, k and v, from the probabilities computed anew."""
     meaning = plugin.meaning(scene, inputs)
     scale = f"{meaning.scale} * " if meaning.scale else ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from attnfuzz.generators.kernels.specs import Flex
 from attnfuzz.generators.model.indices import Axis
 from attnfuzz.generators.model.masks import Mask
 from attnfuzz.generators.model.scores import ScoreMod
@@ -127,18 +126,19 @@ class Mod:
         return [*lines, *("    " + line for line in self._function(name, "self", text=text))]
 
 
-def mask_mod(mask: Mask, scene: Scene, extents: Extents) -> Mod:
-    """The mask as a mask_mod whose tables cover `extents`."""
+def mask_mod(mask: Mask, scene: Scene, extents: Extents, style: str) -> Mod:
+    """The mask as a mask_mod whose tables cover `extents`; `style` is as `Flex.mods`."""
     captures = scene.captures(extents)
-    return _mod("mask_mod", boolean(mask, captures), captures, scene)
+    return _mod("mask_mod", boolean(mask, captures), captures, style)
 
 
-def score_mod(score: ScoreMod, scene: Scene) -> Mod:
+def score_mod(score: ScoreMod, scene: Scene, style: str) -> Mod:
+    """The score modification as a score_mod; `style` is as `Flex.mods`."""
     captures = scene.captures()
     expr = modified(score, captures)
     if not expr.scored and _PRECISION[_dtype(captures)] < _PRECISION[scene.program.q.dtype]:
         expr = method(expr, "to", "score.dtype", kind="float")
-    return _mod("score_mod", expr, captures, scene)
+    return _mod("score_mod", expr, captures, style)
 
 
 _PRECISION = {"bfloat16": 0, "float16": 1, "float32": 2, "float64": 3}
@@ -150,9 +150,7 @@ def _dtype(captures: Captures) -> str:
     return min((*captures.float_dtypes, "float32"), key=lambda dtype: _PRECISION[dtype])
 
 
-def _mod(name: str, expr: Expr, captures: Captures, scene: Scene) -> Mod:
-    kernel = scene.program.kernel
-    style = kernel.mods if isinstance(kernel, Flex) else "function"
+def _mod(name: str, expr: Expr, captures: Captures, style: str) -> Mod:
     return Mod(name, expr, tuple(captures.captured), frozenset(captures.loops), style)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from attnfuzz.generators.kernels import REGISTRY
 from attnfuzz.generators.kernels.base import Inputs, KernelPlugin
-from attnfuzz.generators.kernels.specs import Flex
+from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.model.program import Compile, Program
 from attnfuzz.generators.render.attention import attention, selective_policy
 from attnfuzz.generators.render.fold import fold
@@ -43,7 +43,7 @@ class Parts:
 
     program: Program
     scene: Scene
-    plugin: KernelPlugin
+    plugin: KernelPlugin[Any]
     inputs: Inputs
     names: list[str]
     run: Run
@@ -53,9 +53,7 @@ class Parts:
         """mask_mod and score_mod, or their factories, and what makes a token tree's tables."""
         blocks = [TREE_INTERVALS.splitlines()] if self._uses("tree_intervals(") else []
         blocks += [mod.definition for mod in self.inputs.mods]
-        kernel = self.program.kernel
-        spec = kernel.block_mask if isinstance(kernel, Flex) else None
-        return [*blocks, ["BLOCK_MASKS = {}"]] if spec and spec.made == "cached" else blocks
+        return [*blocks, self.inputs.globals] if self.inputs.globals else blocks
 
     @property
     def cached_mods(self) -> list[Block]:
@@ -106,7 +104,7 @@ class Parts:
     def attention(self) -> list[Block]:
         blocks = attention(self.scene, self.plugin, self.inputs, self.names)
         if self.program.surround.checkpoint == "selective":
-            blocks.insert(0, selective_policy(self.scene))
+            blocks.insert(0, selective_policy(self.scene, self.plugin))
         mesh = set_up(self.scene)
         return [mesh, *blocks] if mesh else blocks
 
@@ -140,7 +138,7 @@ def parts(
 ) -> Parts:
     """The parts of a valid program's rendering; see `Scene`."""
     scene = Scene(program, device, inputs_device, times)
-    plugin = REGISTRY[program.kernel.kind]
+    plugin = plugin_of(program)
     inputs = plugin.inputs(scene)
     if device == "npu" and NPU not in inputs.imports:
         inputs.imports.append(NPU)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from attnfuzz.generators.kernels.base import WITHOUT_DEAD_ROWS, Inputs, KernelPlugin, Meaning
 from attnfuzz.generators.render.attention import main_names, tangent_statement
 from attnfuzz.generators.render.scene import Scene, indented
@@ -9,7 +11,7 @@ from attnfuzz.generators.render.surround import after, before
 
 
 def reference(
-    scene: Scene, plugin: KernelPlugin, inputs: Inputs, names: list[str]
+    scene: Scene, plugin: KernelPlugin[Any], inputs: Inputs, names: list[str]
 ) -> list[list[str]]:
     """The functions that make up `reference(*names)`."""
     transform = scene.program.transform

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.render.scene import Scene, dtype_argument
 from attnfuzz.generators.render.sizes import largest
 from attnfuzz.generators.render.tensors import storage
@@ -113,7 +114,7 @@ def before(scene: Scene, plain: bool, stacked: bool = False) -> list[str]:
 
 def _changes_q(scene: Scene) -> bool:
     """Whether the kernel gives the name q to something else."""
-    return scene.program.kernel.kind == "handwritten"
+    return plugin_of(scene.program).rebinds_query
 
 
 EPILOGUES = {

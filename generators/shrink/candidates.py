@@ -11,19 +11,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
 
-from attnfuzz.generators.kernels.specs import (
-    BlockMaskSpec,
-    FlashAttn,
-    Flex,
-    Function,
-    Handwritten,
-    Kernel,
-    NpuFusionAttention,
-    Sdpa,
-)
+from attnfuzz.generators.kernels.registry import plugin_of
+from attnfuzz.generators.kernels.specs import Handwritten, Sdpa
 from attnfuzz.generators.model.codec import program_id
-from attnfuzz.generators.model.expressions import mask_axes
-from attnfuzz.generators.model.masks import Causal
 from attnfuzz.generators.model.program import (
     Compile,
     Input,
@@ -34,7 +24,6 @@ from attnfuzz.generators.model.program import (
     Training,
 )
 from attnfuzz.generators.model.validity import problems
-from attnfuzz.generators.model.validity_kernels import FLASH_ATTN_DTYPES
 from attnfuzz.generators.shrink.changes import calls, expressions, fields, inputs, numbers, shapes
 from attnfuzz.generators.shrink.complexity import complexity
 
@@ -68,7 +57,8 @@ def proposals(program: Program) -> Iterator[Program]:
 
 def resets(p: Program) -> Iterator[Program]:
     """Whole parts back to nothing, several at once and then one by one."""
-    core = Program(kernel=_plain(p.kernel), compile=p.compile)
+    plain = plugin_of(p).plain(p.kernel)
+    core = Program(kernel=plain, compile=p.compile)
     yield core
     yield replace(core, training=p.training)
     yield replace(core, kernel=p.kernel, mask=p.mask, score_mod=p.score_mod)
@@ -97,7 +87,7 @@ def resets(p: Program) -> Iterator[Program]:
     )  # fmt: skip
     yield replace(p, shape=Shape())
     yield replace(p, autocast=None)
-    yield replace(p, kernel=_plain(p.kernel))
+    yield replace(p, kernel=plain)
     yield replace(p, kernel=Sdpa())
     yield replace(p, kernel=Sdpa(), mask=None)
     yield replace(p, seed=0, grad_mode="default", dirty_memory=False)
@@ -114,19 +104,6 @@ def _compile(p: Program) -> Iterator[Program]:
         yield replace(p, compile=replace(p.compile, backend="aot_eager"))
 
 
-def _plain(kernel: Kernel) -> Kernel:
-    """The same kernel, with defaults."""
-    if isinstance(kernel, Flex):
-        return Flex(block_mask=None if kernel.block_mask is None else BlockMaskSpec())
-    if isinstance(kernel, FlashAttn):
-        return FlashAttn(function=kernel.function)
-    if isinstance(kernel, NpuFusionAttention):
-        return NpuFusionAttention(sparse_mode=kernel.sparse_mode, mask_shape=kernel.mask_shape)
-    if isinstance(kernel, Function):
-        return kernel
-    return Handwritten() if isinstance(kernel, Handwritten) else Sdpa()
-
-
 def fitted(p: Program) -> Program:
     """The program with what depends on its other parts made to agree with them: a step that takes
     the mask away takes the BlockMask too."""
@@ -134,53 +111,7 @@ def fitted(p: Program) -> Program:
         p = replace(p, k=replace(p.k, values="normal"))
     if p.compile is not None and p.compile.backend != "inductor":
         p = replace(p, compile=replace(p.compile, mode=None, options={}))
-    if isinstance(p.kernel, Sdpa):
-        return replace(p, kernel=_fitted_sdpa(p, p.kernel), score_mod=None)
-    if isinstance(p.kernel, Flex):
-        return replace(p, kernel=_fitted_flex(p, p.kernel))
-    if isinstance(p.kernel, FlashAttn):
-        q, k, v = (_half(entry) for entry in (p.q, p.k, p.v))
-        return replace(p, q=q, k=k, v=v, mask=None, score_mod=None)
-    return replace(p, score_mod=None)
-
-
-def _half(entry: Input) -> Input:
-    return entry if entry.dtype in FLASH_ATTN_DTYPES else replace(entry, dtype="float16")
-
-
-def _fitted_sdpa(p: Program, kernel: Sdpa) -> Sdpa:
-    kernel = replace(kernel, enable_gqa=kernel.enable_gqa or _grouped(p))
-    if p.mesh is not None:  # DTensor takes a fused kernel apart, for longer than a deadline
-        kernel = replace(kernel, backend="math")
-    if p.mask is None:
-        plain = Sdpa()
-        return replace(
-            kernel, mask_form=plain.mask_form, broadcast=plain.broadcast,
-            mask_rank=plain.mask_rank, mask_requires_grad=plain.mask_requires_grad,
-        )  # fmt: skip
-    if kernel.mask_form == "is_causal" and p.mask != Causal():
-        kernel = replace(kernel, mask_form="bool")
-    depends = mask_axes(p.mask)
-    broadcast = tuple(axis for axis in kernel.broadcast if axis not in depends)
-    rank = kernel.mask_rank if broadcast == kernel.broadcast else 4
-    return replace(kernel, broadcast=broadcast, mask_rank=rank)
-
-
-def _fitted_flex(p: Program, kernel: Flex) -> Flex:
-    kernel = replace(kernel, enable_gqa=kernel.enable_gqa or _grouped(p))
-    spec = kernel.block_mask
-    if p.mask is None or spec is None:
-        return replace(kernel, block_mask=None)
-    depends = mask_axes(p.mask)
-    batch, heads = spec.batch or "b" in depends, spec.heads or "h" in depends
-    spare = spec.spare_batch if batch else 0
-    return replace(
-        kernel, block_mask=replace(spec, batch=batch, heads=heads, spare_batch=spare)
-    )  # fmt: skip
-
-
-def _grouped(p: Program) -> bool:
-    return p.shape.q_heads != p.shape.kv_heads
+    return plugin_of(p).fitted(p)
 
 
 __all__ = ["candidates", "complexity"]

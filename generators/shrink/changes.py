@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from attnfuzz.generators.kernels.specs import Flex, Sdpa
+from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.model.indices import Index, IntConst, Table
 from attnfuzz.generators.model.masks import AllTrue, Causal
 from attnfuzz.generators.model.program import Call, Input, Layout, Program, Shape
@@ -99,8 +99,8 @@ def _heads(p: Program) -> Iterator[Program]:
 
 def _grouped(p: Program, group: int, kv_heads: int) -> Program:
     kernel = p.kernel
-    if group == 1 and isinstance(kernel, Sdpa | Flex):
-        kernel = replace(kernel, enable_gqa=False)
+    if group == 1:
+        kernel = plugin_of(p).without_groups(kernel)
     shape = replace(p.shape, q_heads=group * kv_heads, kv_heads=kv_heads)
     return replace(p, kernel=kernel, shape=shape)
 

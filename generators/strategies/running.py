@@ -7,6 +7,7 @@ from itertools import product
 from typing import Any, get_args
 
 from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
 
 from attnfuzz.generators.model.program import (
     Call,
@@ -182,13 +183,12 @@ class Running:
         self.wrt = weighted((8, ("q", "k", "v")), *subsets)
         laid: Any = ((2, "transposed"), (2, "expanded")) if has("training.grad_layout") else ()
         self.grad_layout = weighted((4, "contiguous"), *laid)
-        kept: Any = ((7, "full"), (7, "selective"), (1, "reentrant"))
-        rate = {"training": 50, "flex": 90, "sdpa": 300, "handwritten": 300}
-        self.checkpointed = {
-            kind: weighted((none, "none"), *(kept if has("surround.checkpoint") else ()))
-            for kind, none in rate.items()
-        }
         self.double = one_in(6) if has("training.double") else st.just(False)
+
+    def checkpoints(self, without: int) -> SearchStrategy[Any]:
+        """Activation checkpoints, for fifteen in `without` + 15 of the programs."""
+        kept: Any = ((7, "full"), (7, "selective"), (1, "reentrant"))
+        return weighted((without, "none"), *(kept if self.has("surround.checkpoint") else ()))
 
     def training(self, draw: Draw, can_double: bool) -> Training:
         """`can_double`: torch has second derivatives for the program, as far as is known."""

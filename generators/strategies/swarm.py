@@ -14,7 +14,7 @@ from typing import Annotated, get_args
 
 from pydantic import Field
 
-from attnfuzz.generators.kernels.specs import Target
+from attnfuzz.generators.kernels.function.spec import Target
 from attnfuzz.generators.model.indices import STRICT
 from attnfuzz.generators.model.masks import Mask
 from attnfuzz.generators.model.program import FloatDtype

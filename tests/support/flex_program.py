@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex
+from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
+from attnfuzz.generators.kernels.specs import Flex
 from attnfuzz.generators.model.masks import Causal
 from attnfuzz.generators.model.program import Compile, Input, Program, Shape, Training
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from hypothesis import strategies as st
 
-from attnfuzz.generators.kernels.specs import FlashAttn, KVCache
+from attnfuzz.generators.kernels.flash_attn.spec import FlashAttn, KVCache
 from attnfuzz.generators.model.program import Call, Input, Program, Shape
+from attnfuzz.generators.strategies import kernel
 from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
 from attnfuzz.generators.strategies.inputs import BSHD, layouts
-from attnfuzz.generators.strategies.kernels import SCALES
-from attnfuzz.generators.strategies.running import Running
-from attnfuzz.generators.strategies.shapes import Shapes
+from attnfuzz.generators.strategies.kernel import SCALES, Parts
 
 LONGEST = 300
 """Lq and Lkv at most: on a CPU the kernels are interpreted."""
@@ -21,13 +19,13 @@ LONGEST = 300
 WINDOWS = ((-1, -1),) * 12 + ((0, 0), (3, 0), (16, 0), (64, -1), (-1, 8), (5, 7), (128, 128))
 
 
-class FlashAttnPrograms:
+class Drawing(kernel.Drawing):
     """What runs on a CPU, in float16. ALiBi is left out, as the Triton back-end asserts that its
     slopes are CUDA tensors; and caches are not compiled, as their kernels have no operator around
     them: dynamo would trace the interpreter."""
 
-    def __init__(self, shapes: Shapes, running: Running) -> None:
-        self.shapes, self.running = shapes, running
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts)
         self.function = weighted(
             (6, "func"), (2, "kvpacked"), (2, "qkvpacked"), (4, "varlen"), (3, "kvcache")
         )
@@ -41,7 +39,7 @@ class FlashAttnPrograms:
         self.appended = weighted((3, 1), (1, 2), (1, 16))
         self.bshd = one_in(2)
 
-    def draw(self, draw: Draw, backend: Any) -> Program:
+    def draw(self, draw: Draw, backend: str) -> Program:
         function = draw(self.function)
         shape = self._shape(draw, function)
         cache = self._cache(draw, shape) if function == "kvcache" else KVCache()

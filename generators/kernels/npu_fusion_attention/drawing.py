@@ -7,27 +7,25 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from attnfuzz.generators.kernels.specs import NpuFusionAttention
+from attnfuzz.generators.kernels.npu_fusion_attention.spec import NpuFusionAttention
 from attnfuzz.generators.model.expressions import mask_axes
 from attnfuzz.generators.model.masks import Mask
 from attnfuzz.generators.model.program import Call, Input, Program, Shape, Surround
 from attnfuzz.generators.render.dense import may_hide_everything
 from attnfuzz.generators.render.scene import Scene
+from attnfuzz.generators.strategies import kernel
 from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
-from attnfuzz.generators.strategies.inputs import BSHD, Inputs, layouts
-from attnfuzz.generators.strategies.kernels import SCALES
-from attnfuzz.generators.strategies.masks import Masks
-from attnfuzz.generators.strategies.running import Running
-from attnfuzz.generators.strategies.shapes import Shapes
+from attnfuzz.generators.strategies.inputs import BSHD, layouts
+from attnfuzz.generators.strategies.kernel import SCALES, Parts
 
 ALL_TOKENS = 2147483647
 
 
-class NpuFusionAttentionPrograms:
+class Drawing(kernel.Drawing):
     """Each query sees a key: what a row without any gives is not documented."""
 
-    def __init__(self, shapes: Shapes, inputs: Inputs, masks: Masks, running: Running) -> None:
-        self.shapes, self.inputs, self.masks, self.running = shapes, inputs, masks, running
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts)
         self.input_layout = weighted((4, "BNSD"), (3, "BSND"), (2, "BSH"), (1, "SBH"), (3, "TND"))
         # DTensor cannot merge a sharded dimension into another, as the other layouts do.
         self.unmerged = weighted((3, "BNSD"), (2, "BSND"))
@@ -38,7 +36,7 @@ class NpuFusionAttentionPrograms:
         self.scale = st.sampled_from(SCALES[:16])
         self.bshd = one_in(2)
 
-    def draw(self, draw: Draw, backend: Any) -> Program:
+    def draw(self, draw: Draw, backend: str) -> Program:
         shape = self._shape(draw)
         mode: Any = draw(self.mode)
         layout = draw(self.input_layout)

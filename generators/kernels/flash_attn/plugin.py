@@ -6,8 +6,15 @@ back-end, interpreted, once they are registered there too: the rendering says so
 
 from __future__ import annotations
 
-from attnfuzz.generators.kernels.base import Body, Inputs, Meaning
-from attnfuzz.generators.kernels.specs import FlashAttn
+from collections.abc import Iterator
+from dataclasses import replace
+
+from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning
+from attnfuzz.generators.kernels.flash_attn.spec import FlashAttn, KVCache
+from attnfuzz.generators.kernels.refusal import Refusal
+from attnfuzz.generators.model.choices import choices
+from attnfuzz.generators.model.problem import Problem, lengths
+from attnfuzz.generators.model.program import Input, Program
 from attnfuzz.generators.render.scene import Scene
 from attnfuzz.generators.render.sizes import Size, blocks, plus, product
 
@@ -22,19 +29,27 @@ OPERATORS = {
     "varlen": ("_flash_attn_varlen_forward", "_flash_attn_varlen_backward"),
     "kvcache": (),  # calls its kernel without an operator
 }
+DTYPES = ("float16",)
+"""On a CPU: flash_attn takes bfloat16 too, but Triton's interpreter has no matrix product of it."""
+
 ON_CPU = {"FLASH_ATTENTION_TRITON_AMD_ENABLE": "TRUE", "TRITON_INTERPRET": "1"}
 
 
-class FlashAttnPlugin:
+class FlashAttnPlugin(KernelPlugin[FlashAttn]):
     """q, k and v are handed over as `[B, L, H, D]` views, `[total, H, D]` for varlen."""
 
-    def spec(self, scene: Scene) -> FlashAttn:
-        kernel = scene.program.kernel
-        assert isinstance(kernel, FlashAttn)
-        return kernel
+    spec_class = FlashAttn
+    package = "flash_attn"
+    interchangeable = False
+    refusals = (
+        Refusal(
+            pattern=r"[kv]_cache must have contiguous last dimension",
+            why="a cache is updated in place, so it is not made contiguous first",
+        ),
+    )
 
     def inputs(self, scene: Scene) -> Inputs:
-        spec = self.spec(scene)
+        spec = self.spec(scene.program)
         inputs = Inputs()
         if scene.device == "cpu":
             inputs = Inputs(environment=ON_CPU, set_up=_registered(spec))
@@ -62,13 +77,13 @@ class FlashAttnPlugin:
         return inputs
 
     def call(self, scene: Scene, inputs: Inputs) -> Body:
-        spec = self.spec(scene)
+        spec = self.spec(scene.program)
         statements, args, undone = _handed_over(scene, spec)
         args += _options(spec)
         return Body([f"{FUNCTIONS[spec.function]}({', '.join(args)}){undone}"], statements)
 
     def meaning(self, scene: Scene, inputs: Inputs) -> Meaning:
-        spec, modify = self.spec(scene), []
+        spec, modify = self.spec(scene.program), []
         if spec.softcap:
             modify.append(f"scores = {spec.softcap!r} * torch.tanh(scores / {spec.softcap!r})")
         varlen, ragged = spec.function == "varlen", _is_ragged(spec)
@@ -97,8 +112,83 @@ class FlashAttnPlugin:
         dead = dead or any(q_len > kv_len for q_len, kv_len in scene.lengths)
         return Meaning(scene.scale_text(spec.scale), modify, bool(conditions) and dead)
 
-    def outputs(self, scene: Scene) -> tuple[str, ...]:
-        return ("out",)
+    def problems(self, program: Program) -> Iterator[Problem]:
+        p, kernel = program, self.spec(program)
+        for name in ("q", "k", "v"):
+            if getattr(p, name).dtype not in DTYPES:
+                yield Problem(f"{name}.dtype", "expected float16 for flash_attn on a CPU")
+        if p.mask is not None:
+            yield Problem("mask", "expected none: flash_attn has causal and window")
+        for key, wrong in (
+            ("transform", p.transform != "none"),
+            ("autocast", p.autocast is not None),
+            ("packed", p.packed != "none"),
+        ):
+            if wrong:
+                yield Problem(key, "expected none with flash_attn")
+        if p.shape.v_head_dim not in (None, p.shape.head_dim):
+            yield Problem("shape.v_head_dim", "expected head_dim for flash_attn")
+        if kernel.function == "qkvpacked":
+            yield from _qkvpacked_problems(p)
+        if kernel.function == "varlen":
+            yield from _varlen_problems(p)
+        if kernel.function == "kvcache":
+            yield from _kvcache_problems(p, kernel.cache)
+
+    def depends_on_batch(self, kernel: FlashAttn) -> bool:
+        return kernel.alibi == "batch" or kernel.cache.ragged or bool(kernel.cache.page_size)
+
+    def features(self, program: Program) -> Iterator[str]:
+        kernel, prefix = self.spec(program), "kernel.flash_attn"
+        yield from super().features(program)
+        yield from choices(kernel.cache, f"{prefix}.cache")
+        for name, chosen in (
+            ("window", kernel.window != (-1, -1)),
+            ("softcap", kernel.softcap),
+            ("sequences", kernel.sequences > 1),
+            ("cache.append", kernel.cache.append),
+            ("cache.page_size", kernel.cache.page_size),
+        ):
+            if chosen:
+                yield f"{prefix}.{name}"
+
+    def plain(self, kernel: FlashAttn) -> FlashAttn:
+        return FlashAttn(function=kernel.function)
+
+    def fitted(self, program: Program) -> Program:
+        q, k, v = (_half(entry) for entry in (program.q, program.k, program.v))
+        return replace(program, q=q, k=k, v=v, mask=None, score_mod=None)
+
+
+def _qkvpacked_problems(p: Program) -> Iterator[Problem]:
+    if p.shape.q_heads != p.shape.kv_heads:
+        yield Problem("shape.q_heads", f"expected kv_heads ({p.shape.kv_heads}) for qkvpacked")
+    for key, q_len, kv_len in lengths(p):
+        if q_len != kv_len:
+            yield Problem(f"{key}.kv_len", f"expected q_len ({q_len}) for qkvpacked")
+
+
+def _varlen_problems(p: Program) -> Iterator[Problem]:
+    calls = (("shape", p.shape.batch), *((f"calls[{i}]", c.batch) for i, c in enumerate(p.calls)))
+    for key, batch in calls:
+        if batch != 1:
+            yield Problem(f"{key}.batch", "expected 1 for varlen: it has sequences")
+
+
+def _kvcache_problems(p: Program, cache: KVCache) -> Iterator[Problem]:
+    if p.training is not None:
+        yield Problem("training", "expected none: flash_attn_with_kvcache has no gradients")
+    if bool(cache.append) + cache.ragged + bool(cache.page_size) > 1:
+        yield Problem("kernel.cache", "expected one of append, ragged and page_size")
+    for key, _, kv_len in lengths(p):
+        if kv_len < cache.append:
+            yield Problem(f"{key}.kv_len", f"expected append ({cache.append}) or more")
+        if cache.page_size and (kv_len == 0 or kv_len % cache.page_size):
+            yield Problem(f"{key}.kv_len", f"expected a multiple of {cache.page_size}, the page")
+
+
+def _half(entry: Input) -> Input:
+    return entry if entry.dtype in DTYPES else replace(entry, dtype="float16")
 
 
 def _registered(spec: FlashAttn) -> list[str]:

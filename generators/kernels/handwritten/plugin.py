@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
-from attnfuzz.generators.kernels.base import Body, Inputs, Meaning
-from attnfuzz.generators.kernels.specs import Handwritten
+from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning
+from attnfuzz.generators.kernels.handwritten.refusals import REFUSALS
+from attnfuzz.generators.kernels.handwritten.spec import Handwritten
 from attnfuzz.generators.model.expressions import mask_axes
+from attnfuzz.generators.model.problem import Problem, lengths
+from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render.dense import dense_mask, full_shape
 from attnfuzz.generators.render.mods import INDICES
 from attnfuzz.generators.render.scene import Scene, dtype_argument, inverse_root, root
 from attnfuzz.generators.render.sizes import Size, commas, product
 
 FLAT = ("bmm", "baddbmm")
+SMALLEST_SCALE = 1e-9
+"""Its inverse is written down, too."""
 
 
-class HandwrittenPlugin:
+class HandwrittenPlugin(KernelPlugin[Handwritten]):
     """The mask is an argument `mask`: bool `[…, Lq, Lkv]`, or additive for masking `add`."""
 
-    def spec(self, scene: Scene) -> Handwritten:
-        kernel = scene.program.kernel
-        assert isinstance(kernel, Handwritten)
-        return kernel
+    spec_class = Handwritten
+    rebinds_query = True
+    nan_where_nothing_is_seen = True
+    recognised_as_sdpa = True
+    refusals = REFUSALS
 
     def inputs(self, scene: Scene) -> Inputs:
-        mask, spec = scene.program.mask, self.spec(scene)
+        mask, spec = scene.program.mask, self.spec(scene.program)
         if mask is None:
             return Inputs()
         shape = self.mask_shape(scene)
@@ -41,11 +48,11 @@ class HandwrittenPlugin:
         assert scene.program.mask is not None
         axes = mask_axes(scene.program.mask)
         shape = full_shape(scene, tuple(axis for axis in INDICES if axis not in axes))
-        flat = axes <= {"q_idx", "kv_idx"} and self.spec(scene).product != "rank5"
+        flat = axes <= {"q_idx", "kv_idx"} and self.spec(scene.program).product != "rank5"
         return shape[2:] if flat else shape
 
     def fill(self, scene: Scene, dtype: str) -> str:
-        if self.spec(scene).fill == "-inf":
+        if self.spec(scene.program).fill == "-inf":
             return 'float("-inf")'
         return f"torch.finfo({dtype}).min"
 
@@ -53,7 +60,7 @@ class HandwrittenPlugin:
         return _Writer(self, scene, masked=bool(inputs.arguments)).body()
 
     def meaning(self, scene: Scene, inputs: Inputs) -> Meaning:
-        spec, modify, replaced = self.spec(scene), [], None
+        spec, modify, replaced = self.spec(scene.program), [], None
         if inputs.arguments and spec.masking == "add":
             modify.append("scores = scores + mask")
         elif inputs.arguments:
@@ -71,15 +78,46 @@ class HandwrittenPlugin:
             finish += ".flatten(-2)" if spec.out_layout == "merged" else ""
         return Meaning(scale, modify, finish=finish, replaced=replaced)
 
-    def outputs(self, scene: Scene) -> tuple[str, ...]:
-        return ("out",)
+    def problems(self, program: Program) -> Iterator[Problem]:
+        p, kernel = program, self.spec(program)
+        if kernel.scale == 0 and kernel.scaling in ("div", "query_div"):
+            yield Problem("kernel.scale", "expected not 0: it is divided by its inverse")
+        if kernel.scale and abs(kernel.scale) < SMALLEST_SCALE:
+            yield Problem("kernel.scale", f"expected 0, or {SMALLEST_SCALE} or more either way")
+        if kernel.scale is not None and kernel.scale <= 0 and kernel.scaling == "both":
+            yield Problem("kernel.scale", f"expected > 0 for its root, got {kernel.scale}")
+        if kernel.softmax == "exp_sum":
+            for key, _, kv_len in lengths(p):
+                if kv_len == 0:
+                    yield Problem(
+                        f"{key}.kv_len", "expected > 0: exp_sum takes a maximum over keys"
+                    )
+
+    def selects_masked(self, kernel: Handwritten) -> bool:
+        return kernel.masking != "add"
+
+    def keeps_layout(self, kernel: Handwritten) -> bool:
+        return kernel.out_layout == "bhld"
+
+    def wrappable(self, kernel: Handwritten) -> bool:
+        return self.keeps_layout(kernel)
+
+    def distributable(self, kernel: Handwritten) -> bool:
+        return kernel.product != "baddbmm"
+
+    def plain(self, kernel: Handwritten) -> Handwritten:
+        return Handwritten()
+
+    def variants(self, program: Program) -> Iterator[tuple[str, Handwritten]]:
+        if not isinstance(program.kernel, Handwritten):
+            yield "handwritten", Handwritten(scale=getattr(program.kernel, "scale", None))
 
 
 class _Writer:
     """Writes one attention body, step by step."""
 
     def __init__(self, plugin: HandwrittenPlugin, scene: Scene, masked: bool) -> None:
-        self.plugin, self.scene, self.spec = plugin, scene, plugin.spec(scene)
+        self.plugin, self.scene, self.spec = plugin, scene, plugin.spec(scene.program)
         self.masked = masked
         self.lines: list[str] = []
         self.flat = self.spec.product in FLAT

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from attnfuzz.generators.kernels.base import Body, Inputs, Meaning
-from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex
-from attnfuzz.generators.model.expressions import nodes
+from collections.abc import Iterator
+from dataclasses import replace
+
+from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning
+from attnfuzz.generators.kernels.flex.refusals import REFUSALS
+from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec, Flex
+from attnfuzz.generators.kernels.grouping import is_grouped
+from attnfuzz.generators.model.choices import choices
+from attnfuzz.generators.model.expressions import mask_axes, nodes
+from attnfuzz.generators.model.indices import Axis
+from attnfuzz.generators.model.problem import Problem
+from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.model.scores import MaskedScore, ScoreMod
 from attnfuzz.generators.render.captures import Extents
 from attnfuzz.generators.render.dense import may_hide_everything
@@ -16,15 +25,14 @@ from attnfuzz.generators.render.sizes import commas, plus
 Mods = tuple[Mod | None, Mod | None]
 
 
-class FlexPlugin:
+class FlexPlugin(KernelPlugin[Flex]):
     """mask_mod and score_mod are functions, or made in `inputs`. Tables that are
     learnable, or captured by a mask that is built inside, are arguments instead, and their closure
     is made where it is used."""
 
-    def spec(self, scene: Scene) -> Flex:
-        kernel = scene.program.kernel
-        assert isinstance(kernel, Flex)
-        return kernel
+    spec_class = Flex
+    takes_score_mod = True
+    refusals = REFUSALS
 
     def mods(self, inputs: Inputs) -> Mods:
         """mask_mod and score_mod."""
@@ -32,11 +40,12 @@ class FlexPlugin:
         return named.get("mask_mod"), named.get("score_mod")
 
     def inputs(self, scene: Scene) -> Inputs:
-        p, spec, inputs = scene.program, self.spec(scene), Inputs()
+        p, spec, inputs = scene.program, self.spec(scene.program), Inputs()
         if p.score_mod is not None:
-            self._score_inputs(score_mod(p.score_mod, scene), scene, inputs)
+            self._score_inputs(score_mod(p.score_mod, scene, spec.mods), scene, inputs)
         if spec.block_mask is not None and p.mask is not None:
-            mod = mask_mod(p.mask, scene, built_extents(scene, spec.block_mask))
+            built = built_extents(scene, spec.block_mask)
+            mod = mask_mod(p.mask, scene, built, spec.mods)
             self._mask_inputs(mod, spec.block_mask, scene, inputs)
         inputs.arguments += inputs.fresh_names
         return inputs
@@ -62,6 +71,8 @@ class FlexPlugin:
         if spec.made != "outside":
             inputs.statements += mod.statements
             inputs.arguments += mod.tables
+            if spec.made == "cached":
+                inputs.globals.append("BLOCK_MASKS = {}")
         else:
             inputs.fresh += [*mod.statements, *block_mask(made, spec, scene, scene.inputs_device)]
             inputs.fresh_names.append("block_mask")
@@ -69,7 +80,7 @@ class FlexPlugin:
         inputs.seen = [f'mask = create_mask({made}, {here}, device="{scene.inputs_device}")']
 
     def call(self, scene: Scene, inputs: Inputs) -> Body:
-        spec = self.spec(scene)
+        spec = self.spec(scene.program)
         mask, score = self.mods(inputs)
         args, statements = ["q", "k", "v"], []
         if score is not None:
@@ -107,7 +118,7 @@ class FlexPlugin:
         return [*lines, "block_mask = BLOCK_MASKS[key]"]
 
     def meaning(self, scene: Scene, inputs: Inputs) -> Meaning:
-        spec = self.spec(scene)
+        spec = self.spec(scene.program)
         mask, score = self.mods(inputs)
         modify: list[str] = []
         if score is not None:
@@ -130,7 +141,98 @@ class FlexPlugin:
         return Meaning(scene.scale_text(spec.scale), modify, zero_dead_rows=dead)
 
     def outputs(self, scene: Scene) -> tuple[str, ...]:
-        return ("out", "lse") if self.spec(scene).return_lse else ("out",)
+        return ("out", "lse") if self.spec(scene.program).return_lse else ("out",)
+
+    def problems(self, program: Program) -> Iterator[Problem]:
+        p = program
+        spec = self.spec(program).block_mask
+        if spec is None:
+            if p.mask is not None:
+                yield Problem(
+                    "kernel.block_mask", "expected one: flex takes its mask as a BlockMask"
+                )
+            return
+        if p.mask is None:
+            yield Problem("kernel.block_mask", "expected none: there is no mask")
+            return
+        axes = mask_axes(p.mask)
+        if "b" in axes and not spec.batch:
+            yield Problem("kernel.block_mask.batch", "expected true: the mask depends on b")
+        if "h" in axes and not spec.heads:
+            yield Problem("kernel.block_mask.heads", "expected true: the mask depends on h")
+        if spec.spare_batch and not spec.batch:
+            yield Problem(
+                "kernel.block_mask.spare_batch", "expected 0: the mask is built for no batch"
+            )
+
+    def gqa_enabled(self, kernel: Flex) -> bool:
+        return kernel.enable_gqa
+
+    def selects_masked(self, kernel: Flex) -> bool:
+        return kernel.block_mask is not None
+
+    def returns_lse(self, kernel: Flex) -> bool:
+        return kernel.return_lse
+
+    def keys_by_identity(self, kernel: Flex) -> bool:
+        return kernel.block_mask is not None and kernel.block_mask.made == "cached"
+
+    def features(self, program: Program) -> Iterator[str]:
+        kernel = self.spec(program)
+        yield "kernel.flex"
+        yield from choices(kernel, "kernel.flex", but=("kernel_options",))
+        yield from (f"kernel_options.{name}" for name in kernel.kernel_options)
+        if kernel.block_mask is not None:
+            axes = mask_axes(program.mask) if program.mask is not None else frozenset()
+            yield from _block_mask_features(kernel.block_mask, axes)
+
+    def plain(self, kernel: Flex) -> Flex:
+        return Flex(block_mask=None if kernel.block_mask is None else BlockMaskSpec())
+
+    def without_groups(self, kernel: Flex) -> Flex:
+        return replace(kernel, enable_gqa=False)
+
+    def fitted(self, program: Program) -> Program:
+        return replace(program, kernel=self._fitted(program))
+
+    def _fitted(self, p: Program) -> Flex:
+        kernel = self.spec(p)
+        kernel = replace(kernel, enable_gqa=kernel.enable_gqa or is_grouped(p))
+        spec = kernel.block_mask
+        if p.mask is None or spec is None:
+            return replace(kernel, block_mask=None)
+        depends = mask_axes(p.mask)
+        batch, heads = spec.batch or "b" in depends, spec.heads or "h" in depends
+        spare = spec.spare_batch if batch else 0
+        fitting = replace(spec, batch=batch, heads=heads, spare_batch=spare)
+        return replace(kernel, block_mask=fitting)
+
+    def variants(self, program: Program) -> Iterator[tuple[str, Flex]]:
+        if isinstance(program.kernel, Flex):
+            return
+        block_mask = BlockMaskSpec(batch=True, heads=True) if program.mask is not None else None
+        scale = getattr(program.kernel, "scale", None)
+        yield "flex", Flex(scale=scale, block_mask=block_mask, enable_gqa=is_grouped(program))
+
+
+def _block_mask_features(spec: BlockMaskSpec, axes: frozenset[Axis]) -> Iterator[str]:
+    yield "block_mask"
+    if spec.block_size != (128, 128):
+        yield "block_mask.block_size"
+    if spec.block_size[0] != spec.block_size[1]:
+        yield "block_mask.block_size.oblong"
+    if any(edge & (edge - 1) for edge in spec.block_size):
+        yield "block_mask.block_size.nonpow2"
+    if spec.made != "outside":
+        yield "block_mask.inside"
+    if spec.made == "cached":
+        yield "block_mask.cached"
+    if spec.built_for_extra != (0, 0):
+        yield "block_mask.adjusted"
+    if spec.spare_batch:
+        yield "block_mask.spare_batch"
+    forced = [name for name, axis in (("batch", "b"), ("heads", "h")) if axis in axes]
+    yield from choices(spec, "block_mask", but=("made", *forced))
 
 
 def built_extents(scene: Scene, spec: BlockMaskSpec) -> Extents:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from attnfuzz.generators.kernels.base import Body, Inputs, Meaning
-from attnfuzz.generators.kernels.specs import NpuFusionAttention
+from collections.abc import Iterator
+
+from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning
+from attnfuzz.generators.kernels.npu_fusion_attention.spec import NpuFusionAttention
+from attnfuzz.generators.kernels.refusals_common import MESH
+from attnfuzz.generators.model.expressions import mask_axes
+from attnfuzz.generators.model.problem import Problem, lengths
+from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render.dense import dense_mask, full_shape
 from attnfuzz.generators.render.scene import Scene
 from attnfuzz.generators.render.sizes import commas, tuple_of
@@ -14,16 +20,16 @@ BROADCAST: dict[str, tuple[str, ...]] = {
 TRIANGLE = "atten_mask = torch.ones(2048, 2048, dtype=torch.bool).triu(1)"
 
 
-class NpuFusionAttentionPlugin:
+class NpuFusionAttentionPlugin(KernelPlugin[NpuFusionAttention]):
     """The mask is an argument `atten_mask`, True where nothing is seen."""
 
-    def spec(self, scene: Scene) -> NpuFusionAttention:
-        kernel = scene.program.kernel
-        assert isinstance(kernel, NpuFusionAttention)
-        return kernel
+    spec_class = NpuFusionAttention
+    package = "torch_npu"
+    interchangeable = False
+    refusals = MESH
 
     def inputs(self, scene: Scene) -> Inputs:
-        spec, mask = self.spec(scene), scene.program.mask
+        spec, mask = self.spec(scene.program), scene.program.mask
         inputs = Inputs(imports=["import torch_npu"])
         if spec.sparse_mode > 1:
             inputs.statements.append(TRIANGLE)
@@ -36,7 +42,7 @@ class NpuFusionAttentionPlugin:
         return inputs
 
     def call(self, scene: Scene, inputs: Inputs) -> Body:
-        spec = self.spec(scene)
+        spec = self.spec(scene.program)
         there, back = _moved(scene, spec.input_layout)
         args = [*(there.format(t=name) for name in ("q", "k", "v"))]
         args += [str(scene.q_heads), f'"{spec.input_layout}"']
@@ -54,7 +60,7 @@ class NpuFusionAttentionPlugin:
         return Body([f"torch_npu.npu_fusion_attention({', '.join(args)})[0]{back}"])
 
     def meaning(self, scene: Scene, inputs: Inputs) -> Meaning:
-        spec, modify = self.spec(scene), []
+        spec, modify = self.spec(scene.program), []
         hidden = "atten_mask" if inputs.arguments else ""
         if spec.sparse_mode > 1:
             ahead = "" if spec.sparse_mode == 2 or scene.q_len == scene.kv_len else (
@@ -69,8 +75,41 @@ class NpuFusionAttentionPlugin:
             modify.append(f'scores = scores.masked_fill({hidden}, float("-inf"))')
         return Meaning(scene.scale_text(spec.scale), modify)
 
-    def outputs(self, scene: Scene) -> tuple[str, ...]:
-        return ("out",)
+    def problems(self, program: Program) -> Iterator[Problem]:
+        p, kernel = program, self.spec(program)
+        if p.transform != "none":
+            yield Problem("transform", "expected none with npu_fusion_attention")
+        if p.shape.v_head_dim not in (None, p.shape.head_dim):
+            yield Problem("shape.v_head_dim", "expected head_dim for npu_fusion_attention")
+        own, packed = kernel.sparse_mode > 1, kernel.input_layout == "TND"
+        if p.mask is not None and own:
+            yield Problem("mask", f"expected none: sparse_mode {kernel.sparse_mode} has its own")
+        if p.mask is not None and packed:
+            yield Problem("mask", "expected none for TND")
+        if p.mask is None and kernel.sparse_mode == 1:
+            yield Problem("mask", "expected one: sparse_mode 1 needs it")
+        axes = mask_axes(p.mask) if p.mask is not None else frozenset()
+        for axis, shapes in (("b", ("B1SS", "BNSS")), ("h", ("BNSS",))):
+            if axis in axes and kernel.mask_shape not in shapes:
+                yield Problem(
+                    "kernel.mask_shape", f"expected {' or '.join(shapes)}: it depends on {axis}"
+                )
+        for key, q_len, kv_len in lengths(p):
+            if not q_len or not kv_len:
+                yield Problem(f"{key}.q_len", "expected lengths above 0 for npu_fusion_attention")
+            if kernel.sparse_mode in (3, 4) and q_len > kv_len:
+                yield Problem(
+                    f"{key}.q_len", "expected kv_len at most: each query has to see a key"
+                )
+
+    def distributable(self, kernel: NpuFusionAttention) -> bool:
+        return True
+
+    def has_own_mask(self, kernel: NpuFusionAttention) -> bool:
+        return kernel.sparse_mode > 1
+
+    def plain(self, kernel: NpuFusionAttention) -> NpuFusionAttention:
+        return NpuFusionAttention(sparse_mode=kernel.sparse_mode, mask_shape=kernel.mask_shape)
 
 
 def _moved(scene: Scene, layout: str) -> tuple[str, str]:

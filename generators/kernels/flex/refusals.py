@@ -2,143 +2,140 @@
 
 from __future__ import annotations
 
-from attnfuzz.generators.kernels import asks
-from attnfuzz.generators.kernels.refusal import FLEX, Refusal
+from attnfuzz.generators.kernels import conditions
+from attnfuzz.generators.kernels.flex.conditions import (
+    block_mask_of_other_length,
+    blocks_below_16,
+    compiled_block_mask_inside,
+    indexes_block_mask,
+    inductor_dtypes_differ,
+    inductor_float64,
+    inductor_head_dim_below_16,
+    inductor_returns_lse,
+    kernel_options,
+    learnable_tables,
+    odd_blocks,
+    own_tiles,
+    own_tiles_or_blocks,
+)
+from attnfuzz.generators.kernels.refusal import Refusal
+from attnfuzz.generators.kernels.refusals_common import AUTOGRAD, MESH, ONE_DTYPE
 
-FLEX_ROWS: tuple[Refusal, ...] = (
+FLEX: tuple[Refusal, ...] = (
     Refusal(
         pattern=r"FlexAttention does not support backward on (CPU|MPS)\.",
         why="flex_attention has no backward on this device",
-        kernels=FLEX,
-        needs=asks.differentiates,
+        needs=conditions.differentiates,
     ),
     Refusal(
         pattern=r"Expect query and key/value to have the same number of heads but got Hq=",
         why="Hq != Hkv needs enable_gqa=True",
-        kernels=FLEX,
-        needs=asks.gqa_not_enabled,
+        needs=conditions.gqa_not_enabled,
     ),
     Refusal(
         pattern=r"block_mask was created for block_mask\.shape=\(.*\) but got q_len=\d+ and "
         r"kv_len=\d+\. As the block mask was created for a (smaller|larger) length",
         why="a BlockMask serves the lengths that it was made for",
-        kernels=FLEX,
-        needs=asks.block_mask_of_other_length,
+        needs=block_mask_of_other_length,
     ),
     Refusal(
         pattern=r"Cannot use mask_mod from a sliced BlockMask",
         why="an indexed BlockMask has lost its mask_mod",
-        kernels=FLEX,
-        needs=asks.indexes_block_mask,
+        needs=indexes_block_mask,
     ),
     Refusal(
         pattern=r"torch\.compile on CPU only supports inference and `return_lse` is not supported",
         why="Inductor's flex_attention on CPU is inference without log-sum-exp",
-        kernels=FLEX,
-        needs=asks.inductor_returns_lse,
+        needs=inductor_returns_lse,
     ),
     Refusal(
         pattern=r"are supported in FlexAttention for CPU device\. "
         r"Found input tensors are `torch\.float64`",
         why="Inductor's flex_attention on CPU has no float64",
-        kernels=FLEX,
-        needs=asks.inductor_float64,
+        needs=inductor_float64,
     ),
     Refusal(
         pattern=r"Mixed query, key, and value dtype is not supported on this platform",
         why="Inductor's flex_attention takes q, k and v of one dtype",
-        kernels=FLEX,
-        needs=asks.inductor_dtypes_differ,
+        needs=inductor_dtypes_differ,
     ),
     Refusal(
         pattern=r"torch\.compile on current platform is not supported for CPU",
         why="Inductor's flex_attention on CPU wants AVX2 or better on Linux",
-        kernels=FLEX,
-        needs=asks.inductor,
+        needs=conditions.inductor,
     ),
     Refusal(
         pattern=r"BACKEND='(TRITON_DECODE|FLASH)' (was specified )?but (flex_decoding|flash "
         r"attention) cannot be used",
         why="the kernel_options force a backend that cannot take these inputs",
-        kernels=FLEX,
-        needs=asks.kernel_options,
+        needs=kernel_options,
     ),
     Refusal(
         pattern=r"Invalid BACKEND value '|BACKEND cannot be combined with legacy|"
         r"OUTPUT_(LOGSUMEXP|MAX) must not be in kernel_options",
         why="the kernel_options are not valid",
-        kernels=FLEX,
-        needs=asks.kernel_options,
+        needs=kernel_options,
     ),
     Refusal(
         pattern=r"Q and KV block size must be divisible by BLOCK_M and BLOCK_N"
         r"|NoValidChoicesError: No choices to select\. Provided reason: No choices exist",
         why="the kernel's tiles do not divide the BlockMask's blocks",
-        kernels=FLEX,
-        needs=asks.own_tiles_or_blocks,
+        needs=own_tiles_or_blocks,
     ),
     Refusal(
         pattern=r"arange's range must be a power of 2",
         why="the kernel's tiles are powers of two, and must divide the BlockMask's blocks",
-        kernels=FLEX,
-        needs=asks.odd_blocks,
+        needs=odd_blocks,
     ),
     Refusal(
         pattern=r"Input shapes should have M >= \d+, N >= \d+ and K >= 16",
         why="a GPU's tiles have at least 16 rows and columns, the BlockMask's blocks fewer",
-        kernels=FLEX,
-        needs=asks.blocks_below_16,
+        needs=blocks_below_16,
     ),
     Refusal(
         pattern=r"NYI: embedding dimension of the query, key, and value must be at least 16",
         why="flex_attention on a GPU takes head dimensions from 16 on",
-        kernels=FLEX,
-        needs=asks.inductor_head_dim_below_16,
+        needs=inductor_head_dim_below_16,
     ),
     Refusal(
         pattern=r"AssertionError: (Query|Key) length must be greater than 0",
         why="flex_attention on a GPU takes no empty sequences",
-        kernels=FLEX,
-        needs=asks.empty_sequences,
+        needs=conditions.empty_sequences,
     ),
     Refusal(
         pattern=r"Backward pass with mixed query, key, and value dtype is not supported",
         why="flex_attention's backward takes q, k and v of one dtype",
-        kernels=FLEX,
-        needs=asks.inductor_dtypes_differ,
+        needs=inductor_dtypes_differ,
     ),
     Refusal(
         pattern=r"out of resource: shared memory",
         why="the kernel_options ask for more shared memory than the device has",
-        kernels=FLEX,
-        needs=asks.own_tiles,
+        needs=own_tiles,
     ),
     Refusal(
         pattern=r"Using multiple indexing operations on the same tensor that requires gradients "
         r"in a score_mod function is not currently supported",
         why="a learnable table is indexed once in a score_mod",
-        kernels=FLEX,
-        needs=asks.learnable_tables,
+        needs=learnable_tables,
     ),
     Refusal(
         pattern=r"attempted to apply meta conversion to view functorch tensor\s+"
         r"Higher Order Operator: torch\.ops\.higher_order\.flex_attention",
         why="flex_attention has no forward-mode derivative",
-        kernels=FLEX,
-        needs=asks.forward_mode,
+        needs=conditions.forward_mode,
     ),
     Refusal(
         pattern=r"IndexError: (max\(\): Expected reduction dim -?\d+ to have non-zero size"
         r"|select\(\): index 0 out of range for tensor of size \["
         r"|index is out of bounds for dimension with size 0)",
         why="flex_attention takes no empty sequences (its CUDA lowering says so in words)",
-        kernels=FLEX,
-        needs=asks.empty_sequences,
+        needs=conditions.empty_sequences,
     ),
     Refusal(
         pattern=r"Dynamo does not know how to trace the Python builtin `_warnings\.warn`",
         why="create_block_mask(_compile=True) is deprecated, and warns so where a graph cannot",
-        kernels=FLEX,
-        needs=asks.compiled_block_mask_inside,
+        needs=compiled_block_mask_inside,
     ),
 )
+
+REFUSALS: tuple[Refusal, ...] = (ONE_DTYPE, *FLEX, *AUTOGRAD, *MESH)

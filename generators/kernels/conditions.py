@@ -1,0 +1,108 @@
+"""What a program may require that torch declines: conditions of refusals of several kernels."""
+
+from __future__ import annotations
+
+from attnfuzz.generators.kernels.registry import plugin_of
+from attnfuzz.generators.model.program import Program
+
+RECOMPILE_LIMIT = 8  # torch._dynamo.config.recompile_limit
+
+
+def lengths(program: Program) -> list[tuple[int, int]]:
+    shape = program.shape
+    further = [(call.q_len, call.kv_len) for call in program.calls]
+    return [(shape.q_len, shape.kv_len), *further]
+
+
+def dtypes_may_differ(program: Program) -> bool:
+    """q, k and v reach the kernel in different dtypes, or in another than the mask's."""
+    dtypes = {program.q.dtype, program.k.dtype, program.v.dtype}
+    around = program.surround
+    in_module = around.projections or around.rope or around.qk_norm
+    return len(dtypes) > 1 or (in_module and program.autocast is not None)
+
+
+def differentiates(program: Program) -> bool:
+    return program.training is not None or program.transform == "grad"
+
+
+def differentiates_twice(program: Program) -> bool:
+    return program.training is not None and (program.training.double or program.transform != "none")
+
+
+def forward_mode(program: Program) -> bool:
+    return program.transform == "jvp"
+
+
+def checkpoints(program: Program) -> bool:
+    return program.surround.checkpoint != "none"
+
+
+def reentrant(program: Program) -> bool:
+    return program.training is not None and program.surround.checkpoint == "reentrant"
+
+
+def inductor(program: Program) -> bool:
+    return program.compile is not None and program.compile.backend == "inductor"
+
+
+def traces_backward(program: Program) -> bool:
+    return program.compile is not None and program.compile.backend != "eager"
+
+
+def empty_sequences(program: Program) -> bool:
+    return any(0 in pair for pair in lengths(program))
+
+
+def distributed(program: Program) -> bool:
+    return program.mesh is not None
+
+
+def symbolic_sizes(program: Program) -> bool:
+    """Compiled, it may have sizes that are symbols: by `dynamic`, or in a second call."""
+    compiled = program.compile
+    return compiled is not None and (compiled.dynamic is True or bool(program.calls))
+
+
+def more_shapes_than_recompiles(program: Program) -> bool:
+    """Static shapes only, and more of them than dynamo compiles one function for."""
+    if program.compile is None or program.compile.dynamic is not False:
+        return False
+    shape = program.shape
+    shapes = {(shape.batch, shape.q_len, shape.kv_len)}
+    shapes |= {(call.batch, call.q_len, call.kv_len) for call in program.calls}
+    return len(shapes) > RECOMPILE_LIMIT
+
+
+def transforms(program: Program) -> bool:
+    return program.transform != "none"
+
+
+def gemm_backends_without_aten(program: Program) -> bool:
+    if program.compile is None:
+        return False
+    backends = str(program.compile.options.get("max_autotune_gemm_backends", "ATEN"))
+    return "ATEN" not in backends.upper()
+
+
+def gqa_not_enabled(program: Program) -> bool:
+    grouped = program.shape.q_heads != program.shape.kv_heads
+    return grouped and not plugin_of(program).gqa_enabled(program.kernel)
+
+
+def leaves_its_mask_plain(program: Program) -> bool:
+    masked = program.mask is not None or plugin_of(program).has_own_mask(program.kernel)
+    return program.mesh is not None and program.mesh.plain_mask and masked
+
+
+def keeps_made_mask_by_identity(program: Program) -> bool:
+    """Compiled, it keeps a BlockMask by the `id` of the mask_mod that it was made of."""
+    return program.compile is not None and plugin_of(program).keys_by_identity(program.kernel)
+
+
+def traces_second_derivative(program: Program) -> bool:
+    return traces_backward(program) and differentiates_twice(program)
+
+
+def distributed_symbolic_sizes(program: Program) -> bool:
+    return distributed(program) and symbolic_sizes(program)

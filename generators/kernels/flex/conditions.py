@@ -1,0 +1,103 @@
+"""What a program of flex_attention may require that torch declines."""
+
+from __future__ import annotations
+
+from attnfuzz.generators.kernels import conditions
+from attnfuzz.generators.kernels.flex.spec import Flex
+from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.model.tree import walk
+
+
+def inductor_returns_lse(program: Program) -> bool:
+    return (
+        conditions.inductor(program)
+        and isinstance(program.kernel, Flex)
+        and program.kernel.return_lse
+    )
+
+
+def block_mask_of_other_length(program: Program) -> bool:
+    kernel = program.kernel
+    if not isinstance(kernel, Flex) or kernel.block_mask is None:
+        return False
+    return kernel.block_mask.built_for_extra != (0, 0)
+
+
+def indexes_block_mask(program: Program) -> bool:
+    kernel = program.kernel
+    return (
+        isinstance(kernel, Flex)
+        and kernel.block_mask is not None
+        and kernel.block_mask.spare_batch > 0
+    )
+
+
+def compiled_block_mask_inside(program: Program) -> bool:
+    kernel = program.kernel
+    if not isinstance(kernel, Flex) or kernel.block_mask is None:
+        return False
+    return kernel.block_mask.compiled and kernel.block_mask.made != "outside"
+
+
+def kernel_options(program: Program) -> bool:
+    return isinstance(program.kernel, Flex) and bool(program.kernel.kernel_options)
+
+
+_TILES = ("BLOCK_", "fwd_BLOCK_", "bwd_BLOCK_", "num_", "fwd_num_", "bwd_num_", "SPLIT_KV")
+
+
+def own_tiles(program: Program) -> bool:
+    """The program says how large tiles are, how many are loaded ahead, by how many warps, or which
+    kernel is to have them."""
+    kernel = program.kernel
+    names = dict(kernel.kernel_options or {}) if isinstance(kernel, Flex) else {}
+    return any(name.startswith(_TILES) or name == "BACKEND" for name in names)
+
+
+def _blocks(program: Program) -> tuple[int, int] | None:
+    kernel = program.kernel
+    if not isinstance(kernel, Flex) or kernel.block_mask is None:
+        return None
+    return kernel.block_mask.block_size
+
+
+def own_tiles_or_blocks(program: Program) -> bool:
+    """The program says how large tiles are, or has a BlockMask that not every tile divides."""
+    blocks = _blocks(program)
+    return own_tiles(program) or (blocks is not None and any(size % 128 for size in blocks))
+
+
+def blocks_below_16(program: Program) -> bool:
+    blocks = _blocks(program)
+    return blocks is not None and min(blocks) < 16
+
+
+def odd_blocks(program: Program) -> bool:
+    """The BlockMask's blocks are no powers of two."""
+    blocks = _blocks(program)
+    return blocks is not None and any(size & (size - 1) for size in blocks)
+
+
+def inductor_head_dim_below_16(program: Program) -> bool:
+    shape = program.shape
+    return (
+        conditions.inductor(program)
+        and min(shape.head_dim, shape.v_head_dim or shape.head_dim) < 16
+    )
+
+
+def inductor_float64(program: Program) -> bool:
+    return conditions.inductor(program) and "float64" in {
+        program.q.dtype,
+        program.k.dtype,
+        program.v.dtype,
+    }
+
+
+def inductor_dtypes_differ(program: Program) -> bool:
+    return conditions.inductor(program) and conditions.dtypes_may_differ(program)
+
+
+def learnable_tables(program: Program) -> bool:
+    nodes = walk(program.score_mod) if program.score_mod is not None else ()
+    return any(getattr(node, "requires_grad", False) for node in nodes)

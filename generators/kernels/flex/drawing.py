@@ -1,0 +1,111 @@
+"""Programs of flex_attention."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import strategies as st
+
+from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec, Flex
+from attnfuzz.generators.model.expressions import mask_axes
+from attnfuzz.generators.model.masks import Mask
+from attnfuzz.generators.model.program import Shape
+from attnfuzz.generators.model.scores import ScoreMod
+from attnfuzz.generators.strategies.composed import Composed, Dtypes, Setting
+from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
+from attnfuzz.generators.strategies.kernel import Parts, scales
+
+BLOCK_SIZES = (
+    (128, 128), (16, 16), (32, 32), (64, 64), (256, 256), (64, 128), (128, 64), (8, 128), (128, 32),
+    (48, 48), (7, 16), (100, 100), (128, 1), (1, 128), (1024, 1024), (3, 5), (128, 256), (96, 40),
+)  # fmt: skip
+EXTRAS = ((0, 128), (128, 0), (128, 128), (0, 256), (256, 256), (64, 0), (1, 1), (100, 300), (0, 1))
+KERNEL_OPTIONS: tuple[dict[str, int | bool | str], ...] = (
+    {"PRESCALE_QK": True}, {"ROWS_GUARANTEED_SAFE": True}, {"BLOCKS_ARE_CONTIGUOUS": True},
+    {"BLOCK_M": 32, "BLOCK_N": 32}, {"BLOCK_M": 64}, {"num_stages": 1}, {"num_warps": 2},
+    {"BACKEND": "TRITON"}, {"FORCE_USE_FLEX_ATTENTION": True}, {"SPLIT_KV": 2}, {"USE_TMA": False},
+)  # fmt: skip
+
+
+class Drawing(Composed):
+    """flex_attention with score modifications and BlockMasks. It trains on GPUs alone."""
+
+    kind = "flex"
+    refused = ("training", "mixed", "double_precision", "lse", "transform")
+    transforms = False
+    without_checkpoint = 90
+
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts)
+        self.trains = self.gpu
+        self.has_mask = weighted((1, "none"), *self.causal, (4, "tree"))
+        self.has_score = weighted((4, False), (5, True))
+        self.transform = weighted((1, "vmap"), (1, "grad"), (1, "jvp"))
+        self.traced = self.swarm.profile == "traced"
+        self.scale, self.gqa = scales(self.swarm), one_in(8)
+        has = self.has
+        sizes = [(len(BLOCK_SIZES) // 2, BLOCK_SIZES[0])] + [(1, size) for size in BLOCK_SIZES[1:]]
+        if self.gpu:  # tiles, of 128 mostly, have to divide blocks
+            sizes += [(6, size) for size in BLOCK_SIZES[1:] if all(n % 128 == 0 for n in size)]
+        self.block_size = weighted(*(sizes if has("flex.block_size") else sizes[:1]))
+        self.wider = one_in(5)
+        self.adjusted = one_in(5) if has("flex.adjusted") else st.just(False)
+        self.extra = st.sampled_from(EXTRAS)
+        self.spare = weighted((8, 0), (1, 1), (1, 3)) if has("flex.spare_batch") else st.just(0)
+        made: Any = ((3, "inside"), (1, "cached")) if has("flex.inside") else ()
+        self.made = weighted((16, "outside"), *made)
+        if self.traced:
+            self.made = weighted((2, "outside"), (2, "inside"), (3, "cached"))
+        self.compiled = one_in(20) if has("flex.compiled_mask") else st.just(False)
+        self.kernel_options = (
+            weighted((60, {}), *((1, options) for options in KERNEL_OPTIONS))
+            if has("flex.options")
+            else st.just({})
+        )
+        written = ("nested", "partial", "method", "callable") if has("flex.mods") else ()
+        self.mods = weighted((4 if self.traced else 12, "function"), *((1, s) for s in written))
+        self.lse = one_in(5) if has("flex.lse") else st.just(False)
+
+    def kernel(self, draw: Draw, at: Setting) -> Flex:
+        lse = draw(self.lse) and (self.gpu or at.backend != "inductor" or at.refused)
+        return Flex(
+            scale=draw(self.scale),
+            block_mask=None if at.mask is None else self._block_mask(draw, at, at.mask),
+            kernel_options=dict(draw(self.kernel_options)),
+            return_lse=lse,
+            enable_gqa=draw(self.gqa) or at.shape.q_heads != at.shape.kv_heads,
+            mods="function" if at.mask is None and not at.scored else draw(self.mods),
+        )
+
+    def _block_mask(self, draw: Draw, at: Setting, mask: Mask) -> BlockMaskSpec:
+        axes = mask_axes(mask)
+        batch = "b" in axes or draw(self.wider)
+        return BlockMaskSpec(
+            block_size=draw(self.block_size),
+            batch=batch,
+            heads="h" in axes or draw(self.wider),
+            made=draw(self.made),
+            compiled=draw(self.compiled) and at.backend == "inductor",
+            built_for_extra=draw(self.extra) if draw(self.adjusted) else (0, 0),
+            spare_batch=draw(self.spare) if batch else 0,
+        )
+
+    def score_mod(self, draw: Draw, shape: Shape, trains: bool) -> ScoreMod | None:
+        return self.scores.draw(draw, shape, learnable=trains) if draw(self.has_score) else None
+
+    def float64(self, backend: str) -> bool:
+        return backend != "inductor"
+
+    def fit_shape(self, shape: Shape) -> Shape:
+        return self.shapes.for_flex(shape)
+
+    def fit_forward(self, shape: Shape) -> Shape:
+        return self.shapes.forward_only(shape)
+
+    def fit_dtypes(self, draw: Draw, dtypes: Dtypes) -> Dtypes:
+        return self.inputs.for_flex(draw, dtypes)
+
+    def fit_gradient_of_v(self, kernel: Flex) -> Flex:
+        """The log-sum-exp does not depend on v."""
+        return replace(kernel, return_lse=False)

@@ -1,0 +1,56 @@
+"""`torch.nn.attention.flex_attention.flex_attention` and its BlockMask, as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from attnfuzz.generators.kernels.spec import Scale
+from attnfuzz.generators.model.indices import STRICT
+from attnfuzz.generators.model.options import KernelOptions
+
+BlockEdge = Annotated[int, Field(ge=1, le=1024)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockMaskSpec:
+    """How the program's mask becomes a `BlockMask`.
+
+    `batch`/`heads`: built for every batch/head or broadcast (`None`; only when the mask does not
+    depend on it). `made`: `outside` (an argument of the attention function), `inside` (built in
+    the attention function, hence in the compiled region) or `cached` (built there when the
+    identity of its mask_mod is met for the first time, and kept in a global). `compiled`:
+    `_compile=True`. `built_for_extra`: built for lengths (Lq + x, Lkv + y), then adjusted with
+    `_adjust(Lq, Lkv)`.
+    `spare_batch`: built for that many more batches than q has, then indexed down `[:B]`.
+    """
+
+    __pydantic_config__ = STRICT
+    block_size: tuple[BlockEdge, BlockEdge] = (128, 128)
+    batch: bool = False
+    heads: bool = False
+    made: Literal["outside", "inside", "cached"] = "outside"
+    compiled: bool = False
+    built_for_extra: tuple[
+        Annotated[int, Field(ge=0, le=512)], Annotated[int, Field(ge=0, le=512)]
+    ] = (0, 0)
+    spare_batch: Annotated[int, Field(ge=0, le=4)] = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flex:
+    """`torch.nn.attention.flex_attention.flex_attention`. Without a `block_mask` the program's
+    mask must be None. `return_lse` also returns the log-sum-exp `[B, Hq, Lq]`, float32. `mods`: how
+    mask_mod and score_mod are written: a `function` (a closure where it captures tables), a
+    `nested` function that calls another, a `partial`, a bound `method` or a `callable` object."""
+
+    __pydantic_config__ = STRICT
+    kind: Literal["flex"] = "flex"
+    scale: Scale | None = None
+    block_mask: BlockMaskSpec | None = None
+    kernel_options: KernelOptions = field(default_factory=dict)
+    return_lse: bool = False
+    enable_gqa: bool = False
+    mods: Literal["function", "nested", "partial", "method", "callable"] = "function"

@@ -1,0 +1,10 @@
+"""Grouped queries, which kernels have to be told of."""
+
+from __future__ import annotations
+
+from attnfuzz.generators.model.program import Program
+
+
+def is_grouped(program: Program) -> bool:
+    """Whether several query heads share a key head: Hq differs from Hkv."""
+    return program.shape.q_heads != program.shape.kv_heads

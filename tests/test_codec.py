@@ -41,7 +41,7 @@ from attnfuzz.generators.model.outcome import (
 from attnfuzz.generators.model.program import Call, Compile, Input, Layout, Program, Shape, Training
 from attnfuzz.generators.model.scores import FloatBinary, FloatConst, Score, Softcap
 from attnfuzz.generators.reading.safe_yaml import MAX_BYTES, MAX_DEPTH
-from attnfuzz.generators.strategies import programs
+from attnfuzz.generators.strategies.programs import programs
 
 RICH = Program(
     seed=7,

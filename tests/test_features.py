@@ -41,7 +41,7 @@ from attnfuzz.generators.model.scores import (
     Softcap,
     Truth,
 )
-from attnfuzz.generators.strategies import programs
+from attnfuzz.generators.strategies.programs import programs
 
 COMPILED = {"compile", "compile.aot_eager", "compile.inductor"}
 FLEX = {"kernel.flex"}

@@ -25,7 +25,7 @@ from attnfuzz.generators.render.checks import GLOBAL, GLOBAL_STATE, PROPERTIES
 from attnfuzz.generators.render.module import source
 from attnfuzz.generators.render.quoting import QuotingError, docstring, literal
 from attnfuzz.generators.render.repro import repro
-from attnfuzz.generators.strategies import programs
+from attnfuzz.generators.strategies.programs import programs
 from attnfuzz.generators.strategies.running import OPTIONS as OPTIONS_DRAWN
 from attnfuzz.generators.strategies.swarm import EVERYTHING, UserFunction
 from tests.support.hostile_text import targets, texts

@@ -54,7 +54,7 @@ from attnfuzz.generators.model.scores import (
 from attnfuzz.generators.model.tree import walk
 from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.shrink.candidates import candidates, complexity
-from attnfuzz.generators.strategies import programs
+from attnfuzz.generators.strategies.programs import programs
 
 MASK = And(
     left=Or(left=Causal(offset=3), right=Documents(count=5, shared_prefix=7)),

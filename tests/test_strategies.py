@@ -22,8 +22,11 @@ from attnfuzz.generators.model.indices import Table
 from attnfuzz.generators.model.masks import KeyPadding
 from attnfuzz.generators.model.program import Program, Shape
 from attnfuzz.generators.model.validity import problems
-from attnfuzz.generators.strategies import layouts, masks, programs, score_mods, shapes
-from attnfuzz.generators.strategies.shapes import affordable, cost
+from attnfuzz.generators.strategies.inputs import layouts
+from attnfuzz.generators.strategies.masks import masks
+from attnfuzz.generators.strategies.programs import programs
+from attnfuzz.generators.strategies.scores import score_mods
+from attnfuzz.generators.strategies.shapes import affordable, cost, shapes
 from attnfuzz.generators.strategies.shards import generate
 from attnfuzz.generators.strategies.swarm import EVERYTHING, MAX_COST, Swarm
 

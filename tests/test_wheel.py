@@ -36,7 +36,7 @@ CALLS_IT = 'kernel: {kind: function, target: "actors.attention:attend"}\n'
 STRATEGIES = """\
 from hypothesis import HealthCheck, given, settings
 from attnfuzz.generators.render.module import source
-from attnfuzz.generators.strategies import programs
+from attnfuzz.generators.strategies.programs import programs
 
 
 @settings(max_examples=3, database=None, suppress_health_check=list(HealthCheck))

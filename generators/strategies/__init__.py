@@ -1,13 +1,6 @@
-"""Hypothesis strategies for attention programs and their parts, usable in any Hypothesis test.
+"""Hypothesis strategies for attention programs and their parts, usable in any Hypothesis test:
+`programs.programs`, `masks.masks`, `scores.score_mods`, `shapes.shapes`, `inputs.layouts`.
 
-All that they build is valid by construction (`model.validity`), and importing them does not
-import torch.
+All that they build is valid by construction (`model.validity`). Importing them imports no torch,
+and importing this package, which holds swarms and profiles too, no Hypothesis.
 """
-
-from attnfuzz.generators.strategies.inputs import layouts
-from attnfuzz.generators.strategies.masks import masks
-from attnfuzz.generators.strategies.programs import programs
-from attnfuzz.generators.strategies.scores import score_mods
-from attnfuzz.generators.strategies.shapes import shapes
-
-__all__ = ["layouts", "masks", "programs", "score_mods", "shapes"]

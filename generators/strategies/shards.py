@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import islice
 
 from attnfuzz.generators.model.program import Program
-from attnfuzz.generators.strategies import programs
+from attnfuzz.generators.strategies.programs import programs
 from attnfuzz.generators.strategies.provider import collect
 from attnfuzz.generators.strategies.seeds import derive
 from attnfuzz.generators.strategies.swarm import (

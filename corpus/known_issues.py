@@ -49,7 +49,13 @@ def _specifier(text: str) -> str:
 
 Pattern = Annotated[str, Field(max_length=1000), AfterValidator(_pattern)]
 KernelKind = Literal[
-    "sdpa", "flex", "handwritten", "flash_attn", "npu_fusion_attention", "function"
+    "sdpa",
+    "flex",
+    "handwritten",
+    "flash_attn",
+    "npu_fusion_attention",
+    "function",
+    "multihead_attention",
 ]
 
 

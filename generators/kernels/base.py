@@ -60,15 +60,20 @@ class Body:
 @dataclass
 class Meaning:
     """softmax(modified(scale * q k^T)) v. `modify` are statements that change `scores`
-    `[B, Hq, Lq, Lkv]`; `zero_dead_rows`: rows that are -inf throughout give 0, not NaN; `scale` is
-    an expression, None for 1; `finish` is a template for the result with `{out}` and the dimensions
-    `{heads}` and `{length}` of it. Scores are constants where the expression `replaced` is true."""
+    `[B, Hq, Lq, Lkv]`; `prepare` are statements before that, which make q, k and v
+    `[B, Hq, L, D]` of what the kernel is called on; `further` are expressions for its outputs
+    beyond `out`, by name; `zero_dead_rows`: rows that are -inf throughout give 0, not NaN; `scale`
+    is an expression, None for 1; `finish` is a template for the result with `{out}` and the
+    dimensions `{heads}` and `{length}` of it. Scores are constants where the expression `replaced`
+    is true."""
 
     scale: str | None
     modify: list[str] = field(default_factory=list)
     zero_dead_rows: bool = False
     finish: str = "{out}"
     replaced: str | None = None
+    prepare: list[str] = field(default_factory=list)
+    further: Mapping[str, str] = field(default_factory=dict)
 
 
 WITHOUT_DEAD_ROWS = (

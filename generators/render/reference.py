@@ -42,7 +42,8 @@ def _softmax_attention(scene: Scene, meaning: Meaning, outputs: tuple[str, ...])
     """The body: softmax(scores) @ v, in the dtype of the arguments."""
     stacked = scene.program.transform == "vmap"
     lines = before(scene, plain=True, stacked=stacked)
-    if scene.group > 1:
+    lines += meaning.prepare
+    if scene.group > 1 and not meaning.prepare:
         repeated = f"t.repeat_interleave({scene.group}, dim=1) for t in (k, v)"
         lines.append(f"k, v = ({repeated})")
     scaled = f"{meaning.scale} * (q @ k.mT)" if meaning.scale else "q @ k.mT"
@@ -57,8 +58,5 @@ def _softmax_attention(scene: Scene, meaning: Meaning, outputs: tuple[str, ...])
         out = meaning.finish.format(out=f"({product})", heads=heads, length=length)
     elif (around := scene.program.surround).projections or around.epilogue != "none":
         out = after(scene, f"({product})", plain=True, stacked=stacked)
-    lines.append(f"return {', '.join([out, *(_EXTRA[name] for name in outputs[1:])])}")
+    lines.append(f"return {', '.join([out, *(meaning.further[name] for name in outputs[1:])])}")
     return scene.with_extents(lines)
-
-
-_EXTRA = {"lse": "scores.logsumexp(dim=-1)"}

@@ -104,6 +104,10 @@ PROFILES: dict[str, Profile] = {
         (("npu_fusion_attention", 1),),
         (("none", 3), ("eager", 1), ("aot_eager", 3), ("inductor", 1)),
     ),
+    "multihead_attention": Profile(
+        (("multihead_attention", 1),),
+        (("none", 5), ("eager", 1), ("aot_eager", 2), ("inductor", 2)),
+    ),
     "function": Profile(
         (("function", 1),), (("none", 2), ("eager", 2), ("aot_eager", 3), ("inductor", 3))
     ),

@@ -138,7 +138,8 @@ class FlexPlugin(KernelPlugin[Flex]):
             modify.append(f'scores = scores.masked_fill(~{value}, float("-inf"))')
         dead = may_hide_everything(scene.program.mask, scene)
         dead = dead or hides_by_score(scene.program.score_mod)
-        return Meaning(scene.scale_text(spec.scale), modify, zero_dead_rows=dead)
+        lse = {"lse": "scores.logsumexp(dim=-1)"}
+        return Meaning(scene.scale_text(spec.scale), modify, zero_dead_rows=dead, further=lse)
 
     def outputs(self, scene: Scene) -> tuple[str, ...]:
         return ("out", "lse") if self.spec(scene.program).return_lse else ("out",)

@@ -15,10 +15,10 @@ import pytest
 
 from attnfuzz.actors.sandbox.sandbox import SandboxError
 from attnfuzz.actors.sandbox.scratch import Scratch
-from attnfuzz.actors.targets.target import TARGETS, target_for
-from attnfuzz.actors.targets.virtual.binaries import Said, of_code_object
-from attnfuzz.actors.targets.virtual.build import ShimError, kept, without_cuda
-from attnfuzz.actors.targets.virtual.cards import CARDS
+from attnfuzz.actors.targets.registry import TARGETS, target_for
+from attnfuzz.actors.targets.stand_in_library import ShimError, kept, without_cuda
+from attnfuzz.actors.targets.virtual_card.binaries import Said, of_code_object
+from attnfuzz.actors.targets.virtual_card.cards import CARDS
 from attnfuzz.actors.worker import Executor, WorkerConfig
 from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex, Handwritten, Sdpa
 from attnfuzz.generators.model.codec import dump_program

@@ -8,7 +8,6 @@ from typing import Any
 
 from attnfuzz.actors.sandbox.activity import Activity
 from attnfuzz.actors.sandbox.job import Job
-from attnfuzz.actors.targets.devices import DEVICES
 from attnfuzz.generators.model.outcome import Phase
 
 LEAVING_S = 10.0  # a child that has told its outcome may take this long to end
@@ -67,8 +66,5 @@ class Attempt:
 
     @property
     def asleep(self) -> float:
-        """Seconds for which nothing of it has run since it entered its phase. Where an accelerator
-        works for it, that says nothing."""
-        if self.job.target in DEVICES:
-            return 0.0
+        """Seconds for which nothing of it has run since it entered its phase."""
         return min(self.activity.asleep, self.activity.looked - self.entered)

@@ -19,7 +19,7 @@ from attnfuzz.actors.child.phases import Phases
 from attnfuzz.actors.child.program_module import Outputs
 from attnfuzz.actors.child.to_device import ToCard
 from attnfuzz.actors.oracles import metadata
-from attnfuzz.actors.targets.virtual import cuda
+from attnfuzz.actors.targets.virtual_card import cuda
 
 VALUES = ("numbers", "purity", "determinism", "batch_permutation")
 """The oracles that need them."""
@@ -87,14 +87,3 @@ class VirtualExecution(Execution):
         self, function: Callable[..., Any], first: Outputs, call: int, layer: str
     ) -> None:
         """There are no values."""
-
-
-class NpuExecution(VirtualExecution):
-    """One program on an Ascend NPU that is not there: all of torch_npu but its kernels."""
-
-    device = "npu"
-    why = "virtual: tensors are fake, and no kernel is compiled or run"
-
-    @property
-    def kernels(self) -> list[Data]:
-        return []

@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
     FakeTensorMode,
     UnsupportedOperatorException,
+    unset_fake_temporarily,
 )
 
 from attnfuzz.actors.child import exceptions
@@ -28,11 +29,11 @@ from attnfuzz.actors.child.outcomes import Data, Rejected
 from attnfuzz.actors.child.phases import Phases
 from attnfuzz.actors.child.program_module import MODULE, Outputs, ProgramModule
 from attnfuzz.actors.child.to_device import ToCard
-from attnfuzz.actors.child.virtual import LIFTED
 from attnfuzz.actors.oracles import metadata
 from attnfuzz.actors.oracles.hygiene import CompilerLog
 from attnfuzz.actors.oracles.purity import Purity
-from attnfuzz.actors.targets.virtual import interpret, shadows
+from attnfuzz.actors.targets.interpreted_card import interpret, shadows
+from attnfuzz.actors.targets.virtual_card.execution import LIFTED
 
 PLAIN = "plain_program"
 OF_CARD = ("dtype", "stride")
@@ -46,6 +47,16 @@ FAKE_ONLY = (
 """Raised by fake tensors, and by no card."""
 KINDS = {"tem": "template", "poi": "pointwise", "red": "reduction", "per": "persistent reduction"}
 """Inductor's kinds of kernel, by what their names contain."""
+
+
+class ToShadowedCard(ToCard):
+    """Copies values to fake tensors of a card that have the same numbers behind them."""
+
+    def _follow(self, memory: torch.Tensor, storage: torch.UntypedStorage) -> None:
+        with unset_fake_temporarily():
+            real = torch.empty(0, dtype=memory.dtype)
+            real.set_(storage, 0, (memory.numel(),))
+        shadows.attach(memory, real)
 
 
 class InterpretedExecution(Execution):
@@ -134,7 +145,7 @@ class InterpretedExecution(Execution):
     def _outputs(self, function: Callable[..., Any], args: tuple[Any, ...], layer: str) -> Outputs:
         if self.program is self._plain:
             return super()._outputs(function, args, layer)
-        given = tuple(map(ToCard(self._mode), args))
+        given = tuple(map(ToShadowedCard(self._mode), args))
         with self._mode:
             outputs = super()._outputs(function, given, layer)
         with self._exceptions("forward", layer):

@@ -21,7 +21,7 @@ from attnfuzz.actors.child.program_module import Outputs
 from attnfuzz.actors.child.to_device import ToDevice
 from attnfuzz.actors.oracles import metadata
 from attnfuzz.actors.oracles.purity import Purity
-from attnfuzz.actors.targets.devices import DEVICES
+from attnfuzz.actors.targets.accelerator.devices import Device
 
 MIB = 1 << 20
 DIRTIED = (1 << 18, 1 << 24)
@@ -29,12 +29,11 @@ DIRTIED = (1 << 18, 1 << 24)
 
 
 class DeviceExecution(Execution):
-    """One program on the device that its target names."""
+    """One program on `device`, which torch calls `name`."""
 
-    def __init__(self, settings: Data, phases: Phases) -> None:
+    def __init__(self, settings: Data, phases: Phases, name: str, device: Device) -> None:
         super().__init__(settings, phases)
-        name = settings["target"]
-        importlib.import_module(DEVICES[name].module)
+        importlib.import_module(device.module)
         self.device = torch.device(name)
 
     def go(self) -> None:
@@ -53,7 +52,7 @@ class DeviceExecution(Execution):
 
     @property
     def _module(self) -> Any:
-        """`torch.cuda` and its likes."""
+        """torch's module for the device: `torch.cuda`, say."""
         return torch.get_device_module(self.device)
 
     def _run(

@@ -95,24 +95,4 @@ CARDS = {
         total_memory=192 * GIB, L2_cache_size=4 * MIB, gcnArchName="gfx942:sramecc+:xnack-",
     ),
 }  # fmt: skip
-"""Virtual targets by name: programs are compiled for the card."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Npu:
-    """An Ascend NPU; `soc` is what CANN calls it."""
-
-    name: str
-    soc: str
-
-
-NPUS = {"virtual-ascend910b": Npu(name="Ascend 910B1", soc="Ascend910B1")}
-"""Virtual targets of torch_npu: nothing is compiled to machine code, nothing is run."""
-
-INTERPRETED = {"interpreted-sm90": CARDS["virtual-sm90"]}
-"""Those whose kernels are run besides, by Triton's interpreter on the CPU."""
-
-
-def card_of(target: str) -> Card | None:
-    """The card that a target stands for; None for one that is there."""
-    return CARDS.get(target) or INTERPRETED.get(target)
+"""By the name of the virtual target for it. A further card is one more entry."""

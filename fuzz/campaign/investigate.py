@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from attnfuzz.actors.sandbox.job import Deadlines, ranks_of
-from attnfuzz.actors.sandbox.sandbox import PATIENCE
+from attnfuzz.actors.sandbox.watchdog import PATIENCE
 from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.corpus.bucket import Bucket, assign
 from attnfuzz.corpus.known_issues import KnownIssue

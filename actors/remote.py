@@ -12,7 +12,7 @@ from attnfuzz.actors.sandbox import confine
 from attnfuzz.actors.sandbox.job import Deadlines
 from attnfuzz.actors.sandbox.sandbox import SandboxError
 from attnfuzz.actors.shard import Shard, ShardReport
-from attnfuzz.actors.targets import devices
+from attnfuzz.actors.targets import gpu_assignment
 from attnfuzz.actors.worker import Executor, Until, WorkerConfig
 from attnfuzz.generators.model.outcome import Outcome
 from attnfuzz.generators.model.program import Program
@@ -27,7 +27,7 @@ class Worker:
         """Raises SandboxError when programs cannot run here, or it sees other devices than its
         own."""
         assigned = ray.get_runtime_context().get_accelerator_ids()
-        if (wrong := devices.not_pinned(config.targets, assigned)) is not None:
+        if (wrong := gpu_assignment.not_pinned(config.targets, assigned)) is not None:
             raise SandboxError(wrong)
         confine.prctl(confine.PR_SET_CHILD_SUBREAPER, 1)
         confine.prctl(confine.PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -41,7 +41,7 @@ class Worker:
 
     def visible_devices(self) -> dict[str, str]:
         """The variables that say which devices it sees."""
-        return devices.visible()
+        return gpu_assignment.visible()
 
     def run_shard(self, shard: Shard) -> ShardReport:
         return self._executor.run_shard(shard)

@@ -17,11 +17,10 @@ from attnfuzz.actors.sandbox import verdict
 from attnfuzz.actors.sandbox.job import Deadlines, Job, Limits
 from attnfuzz.actors.sandbox.sandbox import Sandbox, SandboxError
 from attnfuzz.actors.shard import Shard, ShardReport, Tally
-from attnfuzz.actors.targets.target import TARGETS
+from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.generators.kernels import refusals
 from attnfuzz.generators.model.outcome import Outcome
 from attnfuzz.generators.model.program import Program
-from attnfuzz.generators.render.module import source
 from attnfuzz.generators.strategies.shards import shard_programs
 
 __all__ = ["Executor", "Shard", "ShardReport", "Until", "WorkerConfig"]
@@ -160,13 +159,9 @@ class Executor:
         unfit = where.unfit(program, bool(self._config.preload))
         if unfit is not None:
             return Outcome(status="rejected", rejection=f"not for {target}: {unfit}")
-        text = source(program, where.device)
-        plain = source(program) if where.interpreted else None
-        allowed = where.deadlines(deadlines)
-        refused, alone = refusals.for_program(program), where.is_virtual
-        job = Job.of(program, refused, allowed, target, plain, alone)
+        job = where.job(program, refusals.for_program(program), deadlines)
         sandbox = self._sandbox(target)
-        return sandbox.run(text, job, confirm_hang=confirm_hang, native=native)
+        return sandbox.run(where.source(program), job, confirm_hang=confirm_hang, native=native)
 
     def harness_cpu_s(self) -> float:
         """CPU seconds that this process and its fork servers have used."""

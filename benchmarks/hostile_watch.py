@@ -19,7 +19,7 @@ from typing import Any
 import typer.main
 
 from attnfuzz.actors.shard import ShardReport, Tally
-from attnfuzz.actors.targets.target import TARGETS
+from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.fuzz.campaign.tasks import (
     Answer,
     Finished,

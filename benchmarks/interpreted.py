@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 
 from attnfuzz.actors.sandbox.scratch import Scratch
-from attnfuzz.actors.targets.target import TARGETS
+from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.actors.worker import Executor, WorkerConfig
 from attnfuzz.corpus.known_issues import match
 from attnfuzz.corpus.signature import signature

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 
 from attnfuzz.actors.sandbox.scratch import Scratch
-from attnfuzz.actors.targets.target import TARGETS
+from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.actors.worker import Executor, Shard, ShardReport, WorkerConfig
 from attnfuzz.fuzz.campaign.pool import InlinePool, Pool, run_all
 from attnfuzz.fuzz.campaign.ray_pool import RayPool

@@ -14,11 +14,14 @@ from typing import Any
 import pytest
 
 from attnfuzz.actors.sandbox.fork_server import ForkServer
-from attnfuzz.actors.sandbox.job import Job
+from attnfuzz.actors.sandbox.job import Deadlines
 from attnfuzz.actors.sandbox.sandbox import SandboxError
 from attnfuzz.actors.sandbox.scratch import Scratch
-from attnfuzz.actors.targets.devices import DEVICES, Device, make_known, not_pinned
-from attnfuzz.actors.targets.target import TARGETS
+from attnfuzz.actors.targets.accelerator.child import AcceleratorChild, first_use
+from attnfuzz.actors.targets.accelerator.devices import DEVICES, Device
+from attnfuzz.actors.targets.children import CHILDREN
+from attnfuzz.actors.targets.gpu_assignment import not_pinned
+from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.actors.worker import WorkerConfig
 from attnfuzz.generators.kernels.specs import FlashAttn, Flex, NpuFusionAttention, Sdpa
 from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Phase, Raised
@@ -66,11 +69,14 @@ def test_devices_take_what_their_makers_have_kernels_for() -> None:
 
 def test_gradients_on_devices_are_sums_in_no_fixed_order() -> None:
     trained = Program(kernel=Sdpa(), training=Training())
-    assert not Job.of(trained, target="cuda").deterministic
-    assert Job.of(replace(trained, training=None), target="cuda").deterministic
     by_transform = replace(trained, training=None, transform="grad")
-    assert not Job.of(by_transform, target="cuda").deterministic
-    assert Job.of(trained, target="cpu").deterministic
+
+    def deterministic(target: str, program: Program) -> bool:
+        return TARGETS[target].job(program, (), Deadlines()).deterministic
+
+    assert not deterministic("cuda", trained) and not deterministic("cuda", by_transform)
+    assert deterministic("cuda", replace(trained, training=None))
+    assert deterministic("cpu", trained)
 
 
 def test_a_promise_that_the_mask_need_not_keep_is_no_program_of_a_device() -> None:
@@ -151,7 +157,8 @@ def test_arguments_keep_strides_and_shared_memory_and_captures() -> None:
 @pytest.fixture
 def cpu_as_device(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Told]:
     """The child of a device, which is the CPU: all of it but the device."""
-    monkeypatch.setitem(DEVICES, "cpu", Device(resource="CPU", visible=()))
+    cpu = Device(label="CPU", resource="CPU", visible=())
+    monkeypatch.setitem(CHILDREN, "cpu", AcceleratorChild("cpu", cpu))
 
     def run(text: str, **job: Any) -> Told:
         return tell(text, {"target": "cpu", "device_memory_mb": 512, "dirty_memory": True, **job})
@@ -219,7 +226,7 @@ def test_a_device_that_no_program_can_start_is_told_before_any_does() -> None:
     if torch.cuda.is_available():
         pytest.skip("a CUDA device is there")
     with pytest.raises(RuntimeError, match="a forked process cannot use a cuda device: .*CUDA"):
-        make_known("cuda")
+        first_use("cuda", DEVICES["cuda"])
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.slow, needs_kernels]
 
 BEFORE = """
 import torch, triton, triton.language as tl
-from attnfuzz.actors.virtual import interpreter
+from attnfuzz.actors.targets.interpreted_card import interpreter
 
 interpreter.install()
 """

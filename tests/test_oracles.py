@@ -11,10 +11,10 @@ import torch
 
 from attnfuzz.actors.child import layers, tensors
 from attnfuzz.actors.child.outcomes import LONGEST, cut, diff, failure
-from attnfuzz.actors.oracles import determinism, metadata
-from attnfuzz.actors.oracles import numbers as values
+from attnfuzz.actors.oracles import determinism, metadata, numbers
+from attnfuzz.actors.oracles.expectation import Expectation
 from attnfuzz.actors.oracles.noise import Noise
-from attnfuzz.actors.oracles.purity import Purity
+from attnfuzz.actors.oracles.purity import Snapshot
 
 pytestmark = pytest.mark.slow
 
@@ -41,9 +41,9 @@ def training(fn: Function, args: tuple[Any, ...]) -> dict[str, torch.Tensor]:
 
 def expectation(
     args: tuple[Any, ...], run: Callable[..., Any] = forward, reference: Function = attention
-) -> values.Expectation:
+) -> Expectation:
     program: Any = SimpleNamespace(run=run, reference=reference, inputs=lambda call: args)
-    return values.Expectation(program, 0, args, None)
+    return Expectation(program, 0, args, None)
 
 
 def qkv(
@@ -69,7 +69,7 @@ DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 def test_rounding_is_never_an_error(dtype: torch.dtype, scale: float, keys: int) -> None:
     """The fused kernel against the plain one, forward and backward, in every regime of values."""
     args = qkv(33, dtype, scale, grad=True, keys=keys)
-    judgement = values.judge(expectation(args, training), training(flash, args))
+    judgement = numbers.judge(expectation(args, training), training(flash, args))
     assert judgement.diffs == []
 
 
@@ -78,7 +78,7 @@ def test_an_error_well_above_rounding_is_one(dtype: torch.dtype) -> None:
     args = qkv(33, dtype)
     actual = {"out": flash(*args).clone()}
     actual["out"][1, 0, 3] += 300 * torch.finfo(dtype).eps * actual["out"].abs().max()
-    [found] = values.judge(expectation(args), actual).diffs
+    [found] = numbers.judge(expectation(args), actual).diffs
     assert found["error"] > found["budget"]
     assert "(1, 0, 3," in found["actual"]
 
@@ -91,9 +91,9 @@ def test_cancellation_that_one_run_hides_is_not_an_error() -> None:
     assert float(wanted.expected["dq"].abs().max()) == 0
     actual = training(attention, args)
     actual["dq"] = torch.full_like(args[0], 5e-7)
-    assert values.judge(wanted, actual).diffs == []
+    assert numbers.judge(wanted, actual).diffs == []
     actual["dq"] = torch.full_like(args[0], 1e-2)
-    assert [found["output"] for found in values.judge(wanted, actual).diffs] == ["dq"]
+    assert [found["output"] for found in numbers.judge(wanted, actual).diffs] == ["dq"]
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
@@ -101,7 +101,7 @@ def test_what_is_not_finite_where_it_should_be(wrong: float) -> None:
     args = qkv(8, torch.float32)
     actual = {"out": attention(*args).clone()}
     actual["out"][0, 0, 0, 0] = wrong
-    judgement = values.judge(expectation(args), actual)
+    judgement = numbers.judge(expectation(args), actual)
     assert judgement.nonfinite
     assert judgement.diffs[0]["error"] is None
 
@@ -114,25 +114,25 @@ def test_nothing_is_judged_where_the_reference_is_not_finite() -> None:
 
     args = qkv(8, torch.float32)
     wanted = expectation(args, reference=dead_row)
-    assert values.judge(wanted, {"out": attention(*args)}).diffs == []
+    assert numbers.judge(wanted, {"out": attention(*args)}).diffs == []
     assert wanted.skipped["numbers.out"].startswith("16 of")
     wrong = {"out": attention(*args) * 1.01}
-    assert len(values.judge(wanted, wrong).diffs) == 1
+    assert len(numbers.judge(wanted, wrong).diffs) == 1
 
 
 def test_overflow_of_a_narrow_dtype_is_not_an_error() -> None:
     """Scores near 65504 may overflow in float16, as the order of operations will have it."""
     args = qkv(8, torch.float16, 60.0)
     actual = {"out": torch.full_like(args[0], float("nan"))}
-    assert values.judge(expectation(args), actual).diffs == []
+    assert numbers.judge(expectation(args), actual).diffs == []
 
 
 def test_a_compiled_result_may_be_as_wrong_as_the_eager_one() -> None:
     args = qkv(8, torch.float32)
     right = attention(*args)
     eager, compiled = {"out": right + 4e-6}, {"out": right - 2e-5}
-    assert values.judge(expectation(args), compiled).diffs
-    assert values.judge(expectation(args), compiled, eager).diffs == []
+    assert numbers.judge(expectation(args), compiled).diffs
+    assert numbers.judge(expectation(args), compiled, eager).diffs == []
 
 
 def test_a_gradient_of_none_is_one_of_zeros() -> None:
@@ -142,8 +142,8 @@ def test_a_gradient_of_none_is_one_of_zeros() -> None:
     assert wanted.yardstick is not None
     wanted.yardstick["dq"] = None
     out = attention(*args)
-    assert values.judge(wanted, {"out": out, "dq": torch.zeros(3)}).diffs == []
-    assert values.judge(wanted, {"out": out, "dq": torch.ones(3)}).diffs
+    assert numbers.judge(wanted, {"out": out, "dq": torch.zeros(3)}).diffs == []
+    assert numbers.judge(wanted, {"out": out, "dq": torch.ones(3)}).diffs
 
 
 def test_noise_reaches_the_backward_pass_and_is_seeded() -> None:
@@ -213,7 +213,7 @@ def test_sharing_memory_with_an_argument() -> None:
 
 def test_purity_sees_every_byte_and_restored_values_are_fine() -> None:
     x = torch.zeros(4, 4)
-    purity = Purity((x[1:, 1:],), ["x"])
+    purity = Snapshot((x[1:, 1:],), ["x"])
     assert purity.differences(0) == []
     x[0, 0] = 1
     assert [found["what"] for found in purity.differences(0)] == ["storage"]

@@ -19,7 +19,7 @@ from attnfuzz.actors.sandbox.files import drop_headers_since, remove_tree
 from attnfuzz.actors.sandbox.job import Deadlines, Job
 from attnfuzz.actors.sandbox.messages import LONGEST, Messages
 from attnfuzz.actors.sandbox.scratch import Scratch, ScratchError
-from attnfuzz.actors.sandbox.warm import DONE, VIRTUAL, drop_unfinished
+from attnfuzz.actors.sandbox.warm import DONE, LIBRARIES, drop_unfinished
 from attnfuzz.generators.model.outcome import DEEPER, Cost, FailureKind, Frame, Phase
 from attnfuzz.generators.model.program import Compile, Program
 
@@ -248,7 +248,7 @@ def test_headers_that_a_killed_compiler_may_have_torn_are_dropped(tmp_path: Path
     old, new = tmp_path / "a" / "old.h.gch", tmp_path / "a" / "new.h.gch"
     old.parent.mkdir()
     library = tmp_path / "a" / "kernel.so"
-    whole = tmp_path / VIRTUAL / "device.so"
+    whole = tmp_path / LIBRARIES / "device.so"
     whole.parent.mkdir()
     whole.touch()
     vouched = tmp_path / "a" / "vouched.h.gch"
@@ -284,7 +284,7 @@ def test_scratch_marks_processes_and_cleans_up(tmp_path: Path) -> None:
 OWNER = """
 import subprocess, sys
 sys.path.insert(0, {root!r})
-from attnfuzz.actors.scratch import Scratch
+from attnfuzz.actors.sandbox.scratch import Scratch
 outer = Scratch.create({base!r})
 scratch = Scratch.create({base!r})
 sleeper = subprocess.Popen(["sleep", "1000"], start_new_session=True, stdout=subprocess.DEVNULL)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from attnfuzz.actors.sandbox.job import Deadlines
-from attnfuzz.actors.sandbox.verdict import ASLEEP
+from attnfuzz.actors.sandbox.watchdog import ASLEEP
 from attnfuzz.fuzz.campaign.schedule import FairShare, Timetable
 from attnfuzz.fuzz.campaign.tasks import Answer, RunTask, TaskFailed, WorkerDied
 from attnfuzz.fuzz.reduce.confirm import Confirm, attempts_for, candidate_s, hasty, is_flaky

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from attnfuzz.actors.targets.target import TARGETS
+from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.corpus.case import find_cases, read_bucket, read_case
 from attnfuzz.corpus.known_issues import load_known_issues, match
 from attnfuzz.corpus.signature import signature
@@ -52,9 +52,9 @@ def test_a_script_is_what_is_rendered_today(folder: Path) -> None:
         for by_value in (False, True)  # what is decided by what lies in memory
     ]
     assert case.repro in texts
-    if target.card is not None:
+    if target.stand_in is not None:
         told = ast.get_docstring(ast.parse(case.repro))
-        assert told is not None and target.card.name in told and "not run" in told
+        assert told is not None and target.stand_in.device in told and "not run" in told
 
 
 def test_nothing_is_shipped_twice_and_every_bucket_has_a_case() -> None:

@@ -15,10 +15,10 @@ import pytest
 
 from attnfuzz.actors.sandbox.sandbox import SandboxError
 from attnfuzz.actors.sandbox.scratch import Scratch
-from attnfuzz.actors.targets.target import TARGETS, target_for
-from attnfuzz.actors.targets.virtual.binaries import Said, of_code_object
-from attnfuzz.actors.targets.virtual.build import ShimError, kept, without_cuda
-from attnfuzz.actors.targets.virtual.cards import CARDS
+from attnfuzz.actors.targets.registry import TARGETS, target_for
+from attnfuzz.actors.targets.stand_in_library import ShimError, kept, without_cuda
+from attnfuzz.actors.targets.virtual_card.binaries import Said, of_code_object
+from attnfuzz.actors.targets.virtual_card.cards import CARDS
 from attnfuzz.actors.worker import Executor, WorkerConfig
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
 from attnfuzz.generators.kernels.specs import Flex, Handwritten, Sdpa
@@ -72,9 +72,10 @@ def test_cards_allow_what_the_programming_guide_says() -> None:
     assert allowed == {
         "virtual-sm80": 166_912, "virtual-sm86": 101_376, "virtual-sm89": 101_376,
         "virtual-sm90": 232_448, "virtual-sm100": 232_448, "virtual-sm120": 101_376,
-        "virtual-gfx942": 65_536,
+        "virtual-gfx942": 65_536, "virtual-gfx950": 163_840,
     }  # fmt: skip
-    assert [card.arch for card in CARDS.values()] == [80, 86, 89, 90, 100, 120, "gfx942"]
+    arches = [card.arch for card in CARDS.values()]
+    assert arches == [80, 86, 89, 90, 100, 120, "gfx942", "gfx950"]
 
 
 @pytest.mark.parametrize(("registers", "threads"), [(32, 1024), (64, 1024), (128, 512), (255, 256)])
@@ -182,6 +183,7 @@ def test_what_a_card_cannot_run_is_one_sentence(
         ("virtual-sm90", (114_688, 82_944)),
         ("virtual-sm86", (49_152, 35_328)),
         ("virtual-gfx942", (24_576, 8_192)),
+        ("virtual-gfx950", (16_384, 8_192)),
     ],  # fmt: skip
 )
 def test_forward_and_backward_of_flex_become_cubins(

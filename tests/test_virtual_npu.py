@@ -12,10 +12,10 @@ import pytest
 
 from attnfuzz.actors.sandbox.sandbox import SandboxError
 from attnfuzz.actors.sandbox.scratch import Scratch
-from attnfuzz.actors.targets.target import TARGETS
-from attnfuzz.actors.targets.virtual import cann
-from attnfuzz.actors.targets.virtual.build import ShimError
-from attnfuzz.actors.targets.virtual.cards import NPUS
+from attnfuzz.actors.targets.registry import TARGETS
+from attnfuzz.actors.targets.stand_in_library import ShimError
+from attnfuzz.actors.targets.virtual_npu import cann
+from attnfuzz.actors.targets.virtual_npu.npus import NPUS
 from attnfuzz.actors.worker import Executor, WorkerConfig
 from attnfuzz.generators.kernels.specs import Flex, NpuFusionAttention, Sdpa
 from attnfuzz.generators.model.masks import Causal
@@ -175,8 +175,8 @@ WRONG = """
 import sys
 sys.path.insert(0, {root!r})
 from pathlib import Path
-from attnfuzz.actors.virtual import cann
-from attnfuzz.actors.virtual.cards import NPUS
+from attnfuzz.actors.targets.virtual_npu import cann
+from attnfuzz.actors.targets.virtual_npu.npus import NPUS
 cann.load(Path({cache!r}), NPUS["virtual-ascend910b"])
 import torch, torch_npu
 with torch._subclasses.fake_tensor.FakeTensorMode():

@@ -145,7 +145,7 @@ def test_a_source_distribution_gives_the_same_wheel(
     other.mkdir()
     assert names(wheel_of(sdist, other)) == names(wheel)
     assert "attnfuzz/configs/overnight.yaml" in names(wheel)
-    assert "attnfuzz/actors/targets/virtual/device.cpp" in names(wheel)
+    assert "attnfuzz/actors/targets/virtual_card/device.cpp" in names(wheel)
 
 
 def names(wheel: Path) -> set[str]:

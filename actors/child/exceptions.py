@@ -21,7 +21,14 @@ WRAPPERS = frozenset({
 })  # fmt: skip
 CONCLUSIVE = frozenset({"CppCompileError"})
 """Says all that its cause, a process's exit status, does not."""
-HARNESS = tuple(str(Path(__file__).resolve().parents[1] / name) for name in ("child", "oracles"))
+ACTORS = Path(__file__).resolve().parents[1]
+HARNESS = tuple(
+    str(path)
+    for path in (
+        ACTORS / "child", ACTORS / "oracles", *(ACTORS / "targets").glob("*/execution.py")
+    )
+)  # fmt: skip
+"""Folders and files whose frames are left out."""
 _NOISE = re.compile(
     r"\n+(?:from user code:|Set TORCHDYNAMO_VERBOSE|You can suppress this exception|Found from :"
     r"|While executing )"

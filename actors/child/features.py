@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import torch
 
-from attnfuzz.actors.oracles.hygiene import CompilerLog
+from attnfuzz.actors.child.compiler_log import CompilerLog
 
 _CALLED = re.compile(r"\b(extern_kernels\.\w+|torch\.ops\.\w+\.\w+(?:\.\w+)?)\(")
 _KERNEL = re.compile(r"^(cpp_[A-Za-z_]+?)(?:_\d+)* = async_compile", re.MULTILINE)

@@ -73,33 +73,14 @@ def execute(job: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None
 
 
 def _outcome(job: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    from attnfuzz.actors.child.execute import Execution
     from attnfuzz.actors.child.outcomes import Failed, NotRun, Rejected
     from attnfuzz.actors.child.phases import Phases
-    from attnfuzz.actors.targets.devices import DEVICES
-    from attnfuzz.actors.targets.virtual.cards import CARDS, INTERPRETED, NPUS
+    from attnfuzz.actors.targets.children import CHILDREN
 
     atexit._clear()  # what is there is the zygote's
     began = time.perf_counter()
     phases = Phases(emit)
-    if job.get("target") in CARDS:
-        from attnfuzz.actors.child.virtual import VirtualExecution
-
-        execution: Execution = VirtualExecution(job, phases)
-    elif job.get("target") in NPUS:
-        from attnfuzz.actors.child.virtual import NpuExecution
-
-        execution = NpuExecution(job, phases)
-    elif job.get("target") in INTERPRETED:
-        from attnfuzz.actors.child.interpreted import InterpretedExecution
-
-        execution = InterpretedExecution(job, phases)
-    elif job.get("target") in DEVICES:
-        from attnfuzz.actors.child.device import DeviceExecution
-
-        execution = DeviceExecution(job, phases)
-    else:
-        execution = Execution(job, phases)
+    execution = CHILDREN[job.get("target", "cpu")].execution(job, phases)
     outcome: dict[str, Any] = {"status": "passed", "failure": None, "rejection": None}
     try:
         execution.go()

@@ -9,12 +9,11 @@ import types
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention.flex_attention import BlockMask
 
 from attnfuzz.actors.child import tensors
 from attnfuzz.actors.child.program_module import MODULE
-from attnfuzz.actors.targets.virtual import shadows
 
 
 class ToDevice:
@@ -114,9 +113,4 @@ class ToCard(ToDevice):
         return view.detach().requires_grad_(tensor.requires_grad)
 
     def _follow(self, memory: torch.Tensor, storage: torch.UntypedStorage) -> None:
-        """Gives fake memory the numbers in `storage`, where the mode keeps numbers."""
-        if isinstance(self._mode, shadows.ShadowMode):
-            with unset_fake_temporarily():
-                real = torch.empty(0, dtype=memory.dtype)
-                real.set_(storage, 0, (memory.numel(),))
-            shadows.attach(memory, real)
+        """Called once for each piece of fake `memory`, which stands for `storage`."""

@@ -7,6 +7,21 @@ import torch
 from attnfuzz.actors.child import tensors
 from attnfuzz.actors.child.outcomes import Data, diff
 from attnfuzz.actors.child.program_module import Outputs
+from attnfuzz.actors.oracles.oracle import Oracle, Run, fail_on
+
+
+class Determinism(Oracle):
+    """Runs a call once more."""
+
+    def check_again(self, run: Run) -> None:
+        execution = self.execution
+        if not execution.settings.get("deterministic", True):
+            execution.skipped["determinism"] = "the kernel is documented not to be deterministic"
+            return
+        args = execution.program.inputs(run.call)
+        second = execution.outputs(run.function, args, run.layer)
+        found = differences(run.outputs, second, run.call)
+        fail_on("nondeterminism", "determinism", found, run.layer)
 
 
 def differences(first: Outputs, second: Outputs, call: int) -> list[Data]:

@@ -15,8 +15,38 @@ from torch._subclasses.fake_tensor import FakeTensor
 from attnfuzz.actors.child import tensors
 from attnfuzz.actors.child.outcomes import Data, diff
 from attnfuzz.actors.child.program_module import Outputs
+from attnfuzz.actors.oracles.oracle import Oracle, Run, fail_on
 
 RETURNED = ("out", "lse")
+
+
+class AgainstReference(Oracle):
+    """Compares what eager attention gives with the reference."""
+
+    needs_reference = True
+
+    def check(self, run: Run) -> None:
+        if run.log is not None:
+            return
+        expectation = self.execution.expectations[run.call]
+        dtype = None
+        if expectation.out_dtype is not None and expectation.yardstick is not None:
+            meant = expectation.yardstick.get("out")
+            dtype = meant.dtype if isinstance(meant, torch.Tensor) else None
+        found = against_reference(expectation.expected, run.outputs, dtype, run.call)
+        fail_on("metadata_mismatch", "metadata", found, "eager")
+
+
+class AgainstEager(Oracle):
+    """Compares what compiled attention gives with the eager run of the same call."""
+
+    def check(self, run: Run) -> None:
+        if run.log is None:
+            return
+        eager = self.execution.eager[run.call]
+        found = missing(eager.outputs, run.outputs, run.call)
+        found += differences(eager.described, run.described, run.call)
+        fail_on("metadata_mismatch", "metadata", found, run.layer)
 
 
 def describe(outputs: Outputs, args: tuple[Any, ...], names: list[str]) -> dict[str, Data]:
@@ -47,7 +77,7 @@ def missing(expected: Outputs, actual: Outputs, call: int) -> list[Data]:
     ]
 
 
-def against_meaning(
+def against_reference(
     expected: Outputs, actual: Outputs, dtype: torch.dtype | None, call: int
 ) -> list[Data]:
     """Shapes of `actual` against the float64 reference's; the dtype of "out" against `dtype`."""

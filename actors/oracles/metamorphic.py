@@ -10,6 +10,31 @@ from typing import Any
 
 import torch
 
+from attnfuzz.actors.oracles.numbers import check_numbers
+from attnfuzz.actors.oracles.oracle import Oracle
+
+
+class BatchPermutation(Oracle):
+    """Runs the first eager call on permuted batches, and judges the numbers permuted back."""
+
+    needs_reference = True
+
+    def after_eager(self) -> None:
+        execution = self.execution
+        if not (execution.settings.get("oracles") or {}).get("batch_permutable"):
+            execution.skipped["batch_permutation"] = (
+                "the job does not say that batches are independent"
+            )
+            return
+        permuted = permuted_batch(execution.program.inputs(0))
+        if permuted is None:
+            execution.skipped["batch_permutation"] = "there is one batch"
+            return
+        outputs = execution.outputs(execution.program.attention, permuted, "eager")
+        eager = execution.eager[0].outputs
+        restored = eager | {"out": outputs["out"].flip(0)}
+        check_numbers(execution, restored, 0, "eager", eager)
+
 
 def permuted_batch(args: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """The arguments with q, k and v's batches in reverse order; None if there is only one."""

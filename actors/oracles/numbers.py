@@ -1,92 +1,48 @@
-"""The numbers oracle: values against the float64 reference, within a budget that comes from data.
+"""The numbers oracle: values against the float64 reference, within the error budget, and finite
+where the reference is.
 
-    budget = 10 * max(error of the yardstick, error under noise) + 4 * eps * max |expected|
-
-The yardstick is the reference run in the precision of the program; the noise is Monte Carlo
-arithmetic on the float64 reference (see `noise`), drawn only once something exceeds the budget
-without it. A compiled result may also be ten times as wrong as the eager one, which was judged
-before. Where the float64 result or the yardstick is not finite nothing is judged.
-
-Costs two runs of the reference, and `DRAWS` more when a result is in doubt.
+Where the float64 result or the yardstick is not finite nothing is judged. A NaN or infinity in
+place of a number is the failure kind "nonfinite", of the oracle "finiteness", unless values come
+near enough to the dtype's maximum for an overflow.
 """
 
 from __future__ import annotations
 
-from dataclasses import InitVar, dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from attnfuzz.actors.child import tensors
 from attnfuzz.actors.child.outcomes import Data, diff
-from attnfuzz.actors.child.program_module import Outputs, ProgramModule
-from attnfuzz.actors.oracles.noise import Noise
+from attnfuzz.actors.child.program_module import Outputs
+from attnfuzz.actors.oracles.error_budget import ErrorBudget
+from attnfuzz.actors.oracles.expectation import Expectation
+from attnfuzz.actors.oracles.oracle import Judged, Oracle, Run, fail_on
 
-FACTOR, FLOOR, DRAWS = 10.0, 4.0, 4
-HEADROOM = 16.0
-"""A result may overflow where the float64 computation comes this near to the dtype's maximum."""
 SHOWN = 8
 
 
-@dataclass
-class Expectation:
-    """What one call of the program should give: `expected` in float64, `yardstick` in the
-    program's own precision `dtype` (None where that precision lacks an operation)."""
+class Numbers(Oracle):
+    """Judges the numbers of each run."""
 
-    program: ProgramModule
-    call: int
-    args: InitVar[tuple[Any, ...]]
-    autocast: str | None
-    dtype: torch.dtype = field(init=False)
-    out_dtype: torch.dtype | None = field(init=False)
-    expected: Outputs = field(init=False)
-    yardstick: Outputs | None = field(init=False)
-    skipped: dict[str, str] = field(default_factory=dict)
-    _noisy: list[Outputs] = field(default_factory=list)
-    _largest: float = 0.0
+    needs_reference = True
 
-    def __post_init__(self, args: tuple[Any, ...]) -> None:
-        self.dtype = tensors.computation_dtype(args, self.autocast)
-        self.out_dtype = _common_dtype(args) if self.autocast is None else None
-        self.expected = self._run_reference(args, torch.float64)
-        self.yardstick = None
-        if self.dtype == torch.float64:
-            self.yardstick = self.expected
-            return
-        try:
-            self.yardstick = self._run_reference(args, self.dtype)
-        except (RuntimeError, NotImplementedError) as error:
-            self.skipped["yardstick"] = f"{self.dtype}: {error}"[:300]
+    def check(self, run: Run) -> None:
+        eager = None if run.log is None else self.execution.eager[run.call].outputs
+        check_numbers(self.execution, run.outputs, run.call, run.layer, eager)
 
-    def _run_reference(self, args: tuple[Any, ...], dtype: torch.dtype) -> Outputs:
-        program = self.program
-        return program.run(program.reference, tuple(tensors.cast(a, dtype) for a in args))
 
-    def _draw_noise(self) -> None:
-        if self._noisy:
-            return
-        args = self.program.inputs(self.call)
-        for seed in range(DRAWS):
-            with Noise(self.dtype, seed) as noise:
-                self._noisy.append(self._run_reference(args, torch.float64))
-            self._largest = max(self._largest, noise.largest)
-
-    def noise(self, name: str) -> Data | None:
-        """Elementwise largest deviation of output `name` over all draws."""
-        if not isinstance(self.expected[name], torch.Tensor):
-            return None
-        self._draw_noise()
-        expected = self.expected[name].detach()
-        draws = [drawn[name].detach() for drawn in self._noisy if drawn[name] is not None]
-        if not draws:
-            return None
-        deviation = torch.stack([(drawn - expected).abs() for drawn in draws]).amax(0)
-        return {"deviation": deviation, "finite": deviation.isfinite()}
-
-    def may_overflow(self) -> bool:
-        """Whether some intermediate value comes near the largest that the dtype holds."""
-        self._draw_noise()
-        return self._largest * HEADROOM > torch.finfo(self.dtype).max
+def check_numbers(
+    execution: Judged, outputs: Outputs, call: int, layer: str, eager: Outputs | None
+) -> None:
+    """Judges `outputs` of a call; `eager` is as in `judge`. Raises `Failed`."""
+    expectation = execution.expectations[call]
+    judgement = judge(expectation, outputs, eager)
+    execution.skipped |= expectation.skipped
+    kind, oracle = "wrong_result", "numbers"
+    if judgement.nonfinite:
+        kind, oracle = "nonfinite", "finiteness"
+    fail_on(kind, oracle, judgement.diffs, layer, judgement.evidence)
 
 
 @dataclass(frozen=True)
@@ -189,17 +145,17 @@ class _Comparison:
         error = torch.where(judged, self.error, -1.0)
         self.at = int(error.argmax())
         largest = float(error[self.at])
-        floor = FLOOR * (self.eps * float(self.expected[judged].abs().max()) + self.smallest)
-        spread = max([float((o - self.expected)[judged].abs().max()) for o in self.others] + [0.0])
-        budget = FACTOR * spread + floor
+        yardsticks = [other[judged] for other in self.others]
+        allowed = ErrorBudget(self.expected[judged], yardsticks, self.eps, self.smallest)
+        budget = allowed.without_noise()
         if largest <= budget:
             return None
-        noise = self.expectation.noise(self.name)
-        if noise is not None:
-            deviation, finite = noise["deviation"].reshape(-1), noise["finite"].reshape(-1)
-            if not bool(finite[judged].all()):
+        deviation = self.expectation.deviation(self.name)
+        if deviation is not None:
+            of_judged = deviation.reshape(-1)[judged]
+            if not bool(of_judged.isfinite().all()):
                 return None
-            budget = FACTOR * max(spread, float(deviation[judged].max())) + floor
+            budget = allowed.with_noise(of_judged)
         return self._diff("", largest, budget) if largest > budget else None
 
     def _diff(self, note: str, error: float | None, budget: float | None) -> Data:
@@ -240,9 +196,3 @@ def _index(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
         index.append(flat % extent)
         flat //= extent
     return tuple(reversed(index))
-
-
-def _common_dtype(args: tuple[Any, ...]) -> torch.dtype | None:
-    """The dtype that all floating-point arguments have, if there is one."""
-    found = {value.dtype for value in args if tensors.is_floating(value)}
-    return found.pop() if len(found) == 1 else None

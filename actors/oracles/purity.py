@@ -12,8 +12,19 @@ import torch
 
 from attnfuzz.actors.child import tensors
 from attnfuzz.actors.child.outcomes import Data, diff
+from attnfuzz.actors.oracles.oracle import Oracle, Run, fail_on
 
 GLOBALS = "global state"
+
+
+class Purity(Oracle):
+    """Compares the arguments and the global state after each run with those before it."""
+
+    def before_run(self, run: Run) -> None:
+        self._before = Snapshot(run.args, run.names)
+
+    def after_run(self, run: Run) -> None:
+        fail_on("mutation", "purity", self._before.differences(run.call), run.layer)
 
 
 def global_state() -> dict[str, Any]:
@@ -30,7 +41,7 @@ def global_state() -> dict[str, Any]:
     }
 
 
-class Purity:
+class Snapshot:
     """A snapshot of the arguments of one run and of the global state before it.
 
     Checked of a tensor: every byte of its storage, those outside the view included, its shape,

@@ -16,8 +16,7 @@ from typing import Any
 
 from attnfuzz.actors.sandbox import procs
 from attnfuzz.actors.sandbox.job import Limits
-from attnfuzz.actors.targets.devices import DEVICES
-from attnfuzz.actors.targets.virtual.cards import CARDS, card_of
+from attnfuzz.actors.targets.children import CHILDREN
 
 START_S = 600.0  # the first start on a machine builds a header, perhaps in a queue of zygotes
 MARKER = "ATTNFUZZ_ZYGOTE"
@@ -97,15 +96,7 @@ class ForkServer:
             "TMPDIR": str(headers),
             "TORCHINDUCTOR_CACHE_DIR": str(headers / "warm"),
         }
-        if target in DEVICES:
-            ours["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # CUDA's own check would start it
-        elif target not in CARDS:
-            # triton decides at import; on a CPU its kernels (flash_attn's) can only be interpreted
-            ours["TRITON_INTERPRET"] = "1"
-        if target not in DEVICES and card_of(target) is None:
-            # Autograd starts a thread for each device that it sees: forking would not be safe then.
-            ours |= dict.fromkeys(DEVICES["cuda"].visible, "")
-        return inherited | ours
+        return inherited | ours | CHILDREN[target].environment()
 
     def _handshake(self, toolchain: str) -> dict[str, str]:
         try:

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Protocol
 
-from attnfuzz.actors.targets.devices import DEVICES
 from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.model.outcome import Phase
 from attnfuzz.generators.model.program import Compile, Program
@@ -30,7 +29,7 @@ class Limits:
 @dataclass(frozen=True, kw_only=True)
 class Deadlines:
     """Wall seconds that each phase may take, counted anew whenever it is entered, and `total`;
-    `idle` is for how many of them all processes of the program may sleep (see `actors.idle`)."""
+    `idle` is for how many of them all processes of the program may sleep: see `activity.py`."""
 
     build: float = 20.0
     reference: float = 20.0
@@ -110,11 +109,14 @@ class Job:
         deadlines: Deadlines | None = None,
         target: str = "cpu",
         plain: str | None = None,
-        alone: bool = False,
+        one_process: bool = False,
+        deterministic_gradients: bool = True,
     ) -> Job:
-        """The job of `program` on `target`; `refusals` are those of its kernel. `alone`: one
-        process stands for all ranks."""
-        ranks = 1 if alone else ranks_of(program)
+        """The job of `program` on `target`; `refusals` are those of its kernel. `one_process`
+        stands for all ranks; with `deterministic_gradients` the same backward pass gives the same
+        bits there."""
+        ranks = 1 if one_process else ranks_of(program)
+        differentiated = program.training is not None or program.transform == "grad"
         return cls(
             compile=program.compile,
             target=target,
@@ -123,9 +125,7 @@ class Job:
             layers=ranks == 1,  # ranks would not find the blame in step
             refusals=tuple((r.pattern, r.why) for r in refusals),
             compute_dtype=program.autocast,
-            # Gradients of the fused kernels of accelerators are sums in no fixed order.
-            deterministic=target not in DEVICES
-            or (program.training is None and program.transform != "grad"),
+            deterministic=deterministic_gradients or not differentiated,
             dirty_memory=program.dirty_memory,
             oracles={
                 "batch_permutable": batches_are_independent(program),

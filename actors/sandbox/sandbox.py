@@ -1,4 +1,4 @@
-"""The sandbox: one program at a time in a process group of its own, and the watchdog around it."""
+"""The sandbox: one program at a time in a session of its own, under `sandbox.watchdog`."""
 
 from __future__ import annotations
 
@@ -16,18 +16,15 @@ from types import TracebackType
 from typing import Any
 
 from attnfuzz.actors.sandbox import stacks, verdict
-from attnfuzz.actors.sandbox.activity import Activity
 from attnfuzz.actors.sandbox.attempt import Attempt
 from attnfuzz.actors.sandbox.files import drop_headers_since, remove_tree
 from attnfuzz.actors.sandbox.fork_server import ForkServer, SandboxError, ZygoteDied, headers_folder
 from attnfuzz.actors.sandbox.job import Job, Limits
 from attnfuzz.actors.sandbox.messages import Messages
+from attnfuzz.actors.sandbox.watchdog import BLINK_S, GLANCE_S, PATIENCE, Watchdog
 from attnfuzz.generators.model.codec import outcome_from_data
 from attnfuzz.generators.model.outcome import DEADLINE, Cost, FailureKind, Outcome, Phase
 
-PATIENCE = 3.0  # a suspected hang is tried again with this many times the deadlines
-GLANCE_S = 2.0  # how often a silent child is looked at: it may sleep, or be stuck in a crash
-BLINK_S = 0.25  # how often it is looked at, at most, and how exact deadlines are
 SPACE_S = 120.0  # another program that fills the disk has its deadlines
 FREE_BYTES = 512 << 20  # a program needs room for its caches; less would look like its failure
 
@@ -167,8 +164,7 @@ class Sandbox:
         messages = Messages(reading, token)
         try:
             attempt.pid = self._fork(request, writing)
-            attempt.began = attempt.entered = time.monotonic()
-            attempt.activity = Activity(attempt.began)
+            attempt.watchdog = Watchdog(attempt.job.deadlines, time.monotonic())
             self._until_ended(attempt, messages)
             self._take(attempt, messages)
             if attempt.ended is not None and attempt.ended["left"]:
@@ -183,7 +179,7 @@ class Sandbox:
             self._retire()  # and with it whatever still runs
             raise
         finally:
-            attempt.enter(time.monotonic(), None)
+            attempt.watchdog.enter(time.monotonic())
             os.close(reading)
 
     def _fork(self, request: dict[str, str], writing: int) -> int:
@@ -200,25 +196,23 @@ class Sandbox:
             os.close(writing)
 
     def _until_ended(self, attempt: Attempt, messages: Messages) -> None:
-        deadlines = attempt.job.deadlines
+        watchdog = attempt.watchdog
         poll = select.poll()
         poll.register(messages.fd, select.POLLIN)
         poll.register(self._zygote().link, select.POLLIN)
         while attempt.ended is None:
-            left = attempt.end - time.monotonic()
-            if left <= 0:  # asked before what is ready, or a flood of messages would hold us up
+            left = watchdog.end - time.monotonic()
+            if left <= 0:  # tested before what is ready, or a flood of messages would hold us up
                 self._look(attempt)
-                if attempt.end <= time.monotonic():
-                    missed = min(attempt.allowed, deadlines.total)
-                    self._hangs(attempt, f"no progress in phase {attempt.phase} in {missed:g} s")
+                if (why := watchdog.overdue(time.monotonic())) is not None:
+                    self._hangs(attempt, why)
                     continue
             ready = poll.poll(min(max(left, BLINK_S), GLANCE_S) * 1000 + 1)
             if not ready:
                 self._look(attempt)
             if not ready and verdict.fatal_signal(attempt.directory) is not None:
                 self._end_now(attempt)
-            elif not ready and attempt.asleep >= deadlines.idle:
-                why = f"{verdict.ASLEEP} in phase {attempt.phase} for {deadlines.idle:g} s"
+            elif not ready and (why := watchdog.sleeping()) is not None:
                 self._hangs(attempt, why)
             elif any(fd != messages.fd for fd, _ in ready):
                 attempt.ended = self._zygote().receive(0.0)
@@ -226,18 +220,18 @@ class Sandbox:
                 poll.unregister(messages.fd)
 
     def _take(self, attempt: Attempt, messages: Messages) -> bool:
-        """Takes in what the child has said; False when it will say no more."""
-        told, more = messages.read()
-        for message in told:
+        """Takes in what the child has sent; False when nothing more will come."""
+        received, more = messages.read()
+        for message in received:
             now = time.monotonic()
             if attempt.result or attempt.defect or attempt.hang:
-                break  # what is told after a deadline was missed comes too late
+                break  # what is sent after a deadline was missed comes too late
             if "setting up" in message:
                 attempt.setting_up = message["setting up"]
             elif "phase" in message:
-                attempt.enter(now, Phase(message["phase"]))
+                attempt.watchdog.enter(now, Phase(message["phase"]))
             elif "outcome" in message:
-                attempt.enter(now, None)
+                attempt.watchdog.leave(now)
                 attempt.result = message["outcome"]
             elif "defect" in message:
                 attempt.defect = message["defect"]
@@ -245,8 +239,8 @@ class Sandbox:
 
     def _look(self, attempt: Attempt) -> None:
         now = time.monotonic()
-        if now - attempt.activity.looked >= BLINK_S:
-            attempt.activity.look(self._zygote().below(), now)
+        if attempt.watchdog.may_look(now):
+            attempt.watchdog.look(self._zygote().below(), now)
 
     def _hangs(self, attempt: Attempt, why: str) -> None:
         """A missed deadline: stacks first, then the end of all that runs below the zygote."""
@@ -256,8 +250,8 @@ class Sandbox:
                 evidence = stacks.of_hang(
                     attempt.pid, session, attempt.directory, native=attempt.native
                 )
-                if attempt.kept >= 1.0:
-                    evidence["kept from the CPUs"] = f"for {attempt.kept:.0f} s of that"
+                if (kept := attempt.watchdog.kept) >= 1.0:
+                    evidence["kept from the CPUs"] = f"for {kept:.0f} s of that"
             except Exception as error:  # whatever is in its way, the program is ended
                 evidence = {"stacks": f"not to be had: {error!r}"}
             attempt.hang = (why, evidence)
@@ -274,15 +268,16 @@ class Sandbox:
 
     def _judge(self, attempt: Attempt, died: bool) -> Outcome:
         ended = attempt.ended or {"ended": 0, "cpu_s": 0.0, "peak_rss_mb": 0.0}
+        phases = attempt.watchdog.seconds
         cost = Cost(
-            wall_s=round(sum(attempt.phases.values()), 4),
+            wall_s=round(sum(phases.values()), 4),
             cpu_s=round(ended["cpu_s"], 4),
             peak_rss_mb=round(ended["peak_rss_mb"], 1),
-            phases={name: round(s, 4) for name, s in attempt.phases.items()},
+            phases={name: round(s, 4) for name, s in phases.items()},
         )
         ending = verdict.Ending(
             status=ended["ended"],
-            phase=attempt.phase,
+            phase=attempt.watchdog.phase,
             cost=cost,
             source=attempt.source,
             backend=attempt.job.compile.backend if attempt.job.compile else None,
@@ -290,7 +285,7 @@ class Sandbox:
             oom_killed=self._oom_killed(),
         )
         if attempt.result is not None:
-            return self._told(attempt.result, ending)
+            return self._reported(attempt.result, ending)
         if attempt.defect is not None:
             return verdict.of_defect(ending, attempt.defect)
         number = verdict.fatal_signal(attempt.directory)
@@ -302,8 +297,8 @@ class Sandbox:
             return verdict.of_killed_zygote(ending)
         return verdict.of_ending(ending)
 
-    def _told(self, result: dict[str, Any], ending: verdict.Ending) -> Outcome:
-        """The outcome as the child told it, with its cost and, if it failed, what was printed."""
+    def _reported(self, result: dict[str, Any], ending: verdict.Ending) -> Outcome:
+        """The outcome that the child gave, with its cost and, if it failed, what was printed."""
         try:
             outcome = outcome_from_data(result)
         except ValueError as error:
@@ -319,7 +314,7 @@ class Sandbox:
         return replace(outcome, failure=failure)
 
     def _oom_killed(self) -> bool:
-        """Whether the kernel has killed for memory since this was last asked."""
+        """Whether the kernel has killed for memory since the last call."""
         before, self._oom_kills = self._oom_kills, oom_kills()
         return self._oom_kills > before
 

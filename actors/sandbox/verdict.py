@@ -23,8 +23,6 @@ from attnfuzz.generators.model.outcome import (
 ORACLE = "watchdog"
 HARNESS = "harness"
 SETTING_UP = "setting up"
-ASLEEP = "all asleep"
-"""How the message of a hang begins that was told before a deadline: nothing of it did anything."""
 _LAST_WORDS = re.compile(
     r"^\s*(terminate called.*|what\(\):.*|\*\*\* .* \*\*\*.*|.*[Aa]ssertion .*failed.*"
     r"|(?:free|malloc\w*|realloc|munmap_chunk)\(\):.*|corrupted .*|double free.*)$",

@@ -6,7 +6,8 @@ that takes 30 s the first time on a machine, 5 s later, and makes each cold comp
 CPU second cheaper. What a program's own compile consists of stays cold: no graph cache is written,
 and what was compiled here is forgotten.
 
-Needs torch and the standard library; only the zygote loads this file.
+Needs torch and the standard library; only the zygote loads this file. This is the CPU's; other
+targets' are in their `child.py`.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from pathlib import Path
 from attnfuzz.actors.sandbox.files import DONE
 
 BUILT = (".gch", ".so")
-VIRTUAL = "virtual"
-"""The folder, beside the headers, of libraries that `targets.virtual.build` puts there whole."""
+LIBRARIES = "virtual"
+"""The folder, beside the headers, of libraries that `targets.stand_in_library` puts there whole."""
 
 
 def drop_unfinished(headers: Path) -> None:
@@ -37,7 +38,7 @@ def drop_unfinished(headers: Path) -> None:
 def _built(headers: Path) -> list[Path]:
     """What torch had g++ write there: precompiled headers and libraries."""
     found = [path for suffix in BUILT for path in headers.rglob("*" + suffix)]
-    return [path for path in found if headers / VIRTUAL not in path.parents]
+    return [path for path in found if headers / LIBRARIES not in path.parents]
 
 
 def warm_up(headers: Path) -> None:
@@ -50,7 +51,7 @@ def warm_up(headers: Path) -> None:
     import torch
     import torch._inductor.codecache  # looks at TMPDIR, once, for where headers are to go
 
-    _keep_files_here()
+    keep_files_here()
     with open(headers / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         drop_unfinished(headers)
@@ -70,51 +71,16 @@ def warm_up(headers: Path) -> None:
         for built in new:
             if built.exists():
                 built.with_name(built.name + DONE).touch()
-    _forget()
+    forget()
 
 
-def warm_up_virtual(*, interpreted: bool) -> None:
-    """Compiles a small function for the virtual card, forward only: a backward would start a
-    thread for its device."""
-    import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    from attnfuzz.actors.targets.virtual import cuda
-    from attnfuzz.actors.targets.virtual.shadows import ShadowMode
-
-    _keep_files_here()
-    mode = ShadowMode() if interpreted else FakeTensorMode()
-    with torch._inductor.config.patch(fx_graph_cache=False), mode:
-        q = torch.empty(1, 2, 128, 64, device="cuda", dtype=torch.bfloat16)
-        flex = torch.nn.attention.flex_attention.flex_attention
-        torch.compile(flex)(q, q, q)
-    cuda.KERNELS.clear()
-    torch._dynamo.reset()
-    _forget()
-
-
-def warm_up_npu() -> None:
-    """Imports torch_npu, and compiles a small function for the virtual NPU, forward only."""
-    import torch
-    import torch_npu
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    _keep_files_here()
-    with FakeTensorMode():
-        q = torch.empty(1, 2, 16, 16, device="npu", dtype=torch.bfloat16)
-        attention = lambda q: torch_npu.npu_fusion_attention(q, q, q, 2, "BNSD")[0]  # noqa: E731
-        torch.compile(attention, backend="aot_eager")(q)
-    torch._dynamo.reset()
-    _forget()
-
-
-def _keep_files_here() -> None:
+def keep_files_here() -> None:
     """Temporary files go to the current folder from now on."""
     os.environ["TMPDIR"] = os.getcwd()
     tempfile.tempdir = None
 
 
-def _forget() -> None:
+def forget() -> None:
     """Drops the kernels compiled here and what was counted, so that children begin at nothing."""
     import torch
     from torch._inductor.codecache import CppCodeCache, CppPythonBindingsCodeCache

@@ -50,8 +50,7 @@ if __name__ == "__main__":
 
 from attnfuzz.actors.child import main as child  # noqa: E402
 from attnfuzz.actors.sandbox import confine, procs, warm  # noqa: E402
-from attnfuzz.actors.targets import devices  # noqa: E402
-from attnfuzz.actors.targets.virtual import cann, cards, copies, cuda, shim  # noqa: E402
+from attnfuzz.actors.targets.children import CHILDREN  # noqa: E402
 
 JOB = "job.json"
 OPTIONAL = ("flash_attn", "torch_npu")
@@ -84,32 +83,12 @@ def main() -> None:
 
 def prepare(headers: Path, target: str) -> dict[str, str]:
     """Imports torch and warms it up; returns the environment's description."""
-    card, npu = cards.card_of(target), cards.NPUS.get(target)
-    there: dict[str, str] = {}
-    if card is not None:
-        chooses = target not in cards.INTERPRETED and not card.is_amd
-        shim.load(headers / warm.VIRTUAL, card.capability if chooses else None)
-        cuda.tell_build(card)
-    if npu is not None:
-        cann.load(headers / warm.VIRTUAL, npu)
+    chosen = CHILDREN[target]
+    chosen.before_torch(headers / warm.LIBRARIES)
     child.preload_torch()
     torch = sys.modules["torch"]
     torch.set_num_threads(1)
-    if card is not None or npu is not None:
-        copies.install()
-    if target in devices.DEVICES:
-        there = devices.make_known(target)
-    elif npu is not None:
-        warm.warm_up_npu()
-    elif card is None:
-        # Autograd starts a thread per device it finds, later ones of the warm-up's own making
-        # included.
-        torch.ones(1, requires_grad=True).sum().backward()
-        warm.warm_up(headers)
-    else:
-        interpreted = target in cards.INTERPRETED
-        cuda.install(card, interpreted=interpreted)
-        warm.warm_up_virtual(interpreted=interpreted)
+    there = chosen.warm_up(headers)
     gc.collect()
     gc.freeze()
     threads = len(os.listdir("/proc/self/task"))

@@ -1,122 +1,93 @@
-"""Targets: what a program can be compiled for and run on, by name.
+"""What a target is: something that programs can be compiled for and run on.
 
-A target that is there, the CPU or a device, runs programs; a virtual one compiles them for a card
-that need not be there and runs nothing. `actors.targets.availability` says which of them this
-machine can serve.
+A target says what it can do by its properties; nothing outside this folder asks which one it is.
+`targets.registry` has all of them, `targets.availability` says which this machine can serve.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import os
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, Literal
 
-from attnfuzz.actors.sandbox.job import Deadlines, Limits
-from attnfuzz.actors.targets.devices import DEVICES
-from attnfuzz.actors.targets.virtual.cards import CARDS, INTERPRETED, NPUS, Card, Npu
+from attnfuzz.actors.sandbox.job import Deadlines, Job, Limits, RefusalLike
 from attnfuzz.generators.kernels.registry import REGISTRY
 from attnfuzz.generators.model.program import Program
-from attnfuzz.generators.strategies.swarm import BACKENDS, MAX_COST, PROFILES, Place, by_weight
+from attnfuzz.generators.render.module import source
+from attnfuzz.generators.strategies.swarm import CPU, PROFILES, Place
 
-COMPILED_FOR_CARDS = ("sdpa", "flex", "handwritten", "function")
-"""Kinds of kernel that Inductor compiles for a virtual card; the rest are libraries."""
-
-FOR_NPUS = ("npu_fusion_attention", "sdpa", "handwritten", "function")
-"""Those that torch_npu takes."""
-
-BEFORE_CODE = ("none", "eager", "aot_eager")
-"""Back-ends that need no compiler of Ascend's."""
-
-GPUS = ("cuda", "xpu")
-"""What torch calls them."""
-
-OF_NPUS = ("npu_fusion_attention",)
-"""Kernels, and profiles of that name, that need their device; torch_npu is not imported without
-the libraries of one."""
-
-INTERPRETED_KERNELS = ("flex", "handwritten")
-"""Those that become kernels of Triton's, which can be interpreted."""
-
-INTERPRETED_COST = 3_000_000
-"""Multiply-adds of one attention call that is interpreted, which takes seconds."""
-
-VIRTUAL_COST = 400_000_000
-"""The same where nothing is computed, but what a program was minimized to is on the CPU."""
+DEVICE_KERNELS = ("npu_fusion_attention",)
+"""Kernels, and profiles of that name, that need their device: without its libraries their package
+cannot be imported."""
 
 PROMISES = {"ROWS_GUARANTEED_SAFE", "BLOCKS_ARE_CONTIGUOUS"}
 """Options of flex_attention's kernels by which a program vouches for its mask: where that does not
 hold, the numbers are the program's own fault."""
 
-INTERPRETED_PATIENCE = 6.0
-"""How many times as long as on a CPU what runs kernels may take; compiling them takes no longer."""
-DEVICE_PATIENCE = 2.0
-"""The same of everything: CUDA is started, and all of Inductor and Triton is cold, in each
-program's process."""
+Probe = Mapping[str, Any]
+"""What the toolchain's interpreter has and finds, see `targets.availability`."""
 
-DEVICE_MEMORY_MB = 16384
-"""Of the CPU's, for a process that uses a device: CUDA maps memory of its own."""
+
+@dataclass(frozen=True, kw_only=True)
+class StandIn:
+    """The device that a virtual target stands for and, in the words of reports, what is done in
+    its place: `treatment` ("compiled for NVIDIA A10"), what becomes of `kernels` ("no kernel run"),
+    of the program (`ran`: "nothing was run") and how a failure was `found`."""
+
+    device: str
+    treatment: str
+    kernels: str
+    ran: str
+    found: str
 
 
 @dataclass(frozen=True)
-class Target:
-    """`device` is where a program's tensors lie, as torch names it; `card` is what a virtual target
-    stands for."""
+class Target(ABC):
+    """`device` is where a program's tensors lie, as torch names it; the other fields are what the
+    target can do, with the CPU's values.
+
+    - `place`: what programs are drawn for it.
+    - `limits`: what a program may use, unless a configuration says so.
+    - `ranks_seen`: those that run of a program of several ranks. The "first" stands for all of
+      them; with "none" there are no such programs.
+    - `deterministic_gradients`: the same backward pass gives the same bits.
+    - `heeds_kernel_options`: flex_attention's kernels run, whose options can change their numbers.
+    - `starts_cold`: each program's process starts the device and its compilers anew, which takes
+      longer than the program.
+    - `can_confirm`: a replay here confirms or refutes what a virtual target has found.
+    - `stand_in`: what a virtual target stands for; None for one that is there.
+    - `ray_resource`: what Ray calls the device of which a worker needs a share.
+    - `device_variables`: environment variables that say which devices a process sees, of which Ray
+      sets the one of the maker's at hand.
+    """
 
     name: str
     device: str
-    card: Card | Npu | None = None
-    interpreted: bool = False
+    _: KW_ONLY
+    place: Place = CPU
+    limits: Limits = field(default_factory=Limits)
+    ranks_seen: Literal["all", "first", "none"] = "all"
+    deterministic_gradients: bool = True
+    heeds_kernel_options: bool = False
+    starts_cold: bool = False
+    can_confirm: bool = False
+    stand_in: StandIn | None = None
+    ray_resource: str | None = None
+    device_variables: tuple[str, ...] = ()
+
+    @property
+    def script_runs_here(self) -> bool:
+        """Whether the script of a failure shows it on the machine that found it."""
+        return self.stand_in is None
+
+    # -- which programs ------------------------------------------------------------------------
 
     def kernels(self, preload: bool = False) -> tuple[str, ...]:
         """The kinds of kernel that it takes; `preload` as for `unfit`."""
-        if self.device == "npu":
-            return FOR_NPUS
-        if self.interpreted:
-            return INTERPRETED_KERNELS
-        if self.is_virtual:
-            return COMPILED_FOR_CARDS
-        return tuple(kind for kind in REGISTRY if preload or kind not in OF_NPUS)
-
-    @property
-    def place(self) -> Place:
-        """What programs are drawn for it."""
-        cost = VIRTUAL_COST if self.is_virtual else MAX_COST
-        fake_npu = isinstance(self.card, Npu)
-        return Place(
-            max_cost=INTERPRETED_COST if self.interpreted else cost,
-            gpu=self.device in GPUS,
-            backends=BEFORE_CODE if fake_npu else BACKENDS,
-            one_rank=fake_npu,
-            as_trained=self.device in GPUS and not self.interpreted,
-            links=not isinstance(self.card, Card),
-        )
-
-    def deadlines(self, on_cpu: Deadlines) -> Deadlines:
-        """What a program may take here, by what it may on a CPU."""
-        if self.interpreted:
-            runs = {name: getattr(on_cpu, name) for name in ("forward", "backward")}
-            slowly = {name: seconds * INTERPRETED_PATIENCE for name, seconds in runs.items()}
-            more = sum(slowly.values()) - sum(runs.values())
-            return replace(on_cpu, **slowly, total=on_cpu.total + more)
-        return on_cpu.times(DEVICE_PATIENCE) if self.is_device else on_cpu
-
-    @property
-    def limits(self) -> Limits:
-        """What a program may use there, unless a configuration says so."""
-        return Limits(memory_mb=DEVICE_MEMORY_MB) if self.is_device else Limits()
-
-    @property
-    def is_virtual(self) -> bool:
-        return self.card is not None
-
-    @property
-    def is_device(self) -> bool:
-        """Whether it is an accelerator that is there."""
-        return self.name in DEVICES
-
-    @property
-    def has_ranks(self) -> bool:
-        """Whether programs of several ranks run there: a device is one."""
-        return self.name == "cpu" or self.place.one_rank
+        return tuple(kind for kind in REGISTRY if preload or kind not in DEVICE_KERNELS)
 
     def unfit(self, program: Program, preload: bool = False) -> str | None:
         """Why `program` cannot be run on this target, as a sentence that begins with a key of the
@@ -124,11 +95,11 @@ class Target:
         for its kernel's package."""
         kind, known = program.kernel.kind, self.kernels(preload)
         if kind not in known:
-            if not self.is_virtual and kind in OF_NPUS:
+            if self.stand_in is None and kind in DEVICE_KERNELS:
                 return f"kernel.kind: {kind} runs on {self.name} over a stand-in only"
             return f"kernel.kind: {self.name} takes one of {', '.join(known)}, got {kind}"
-        if program.mesh is not None and not self.has_ranks:
-            one = "card" if self.is_virtual else "device"
+        if program.mesh is not None and self.ranks_seen == "none":
+            one = "device" if self.stand_in is None else "card"
             return f"mesh: expected none, as {self.name} is one {one}"
         if program.compile is not None and program.compile.backend not in self.place.backends:
             has = ", ".join(self.place.backends[1:])
@@ -136,10 +107,8 @@ class Target:
         if not self.place.links and program.compile and program.compile.options.get("cpp_wrapper"):
             return f"compile.options.cpp_wrapper: {self.name} has no libraries of CUDA to link with"
         promises = sorted(PROMISES & getattr(program.kernel, "kernel_options", {}).keys())
-        if promises and (self.interpreted or self.is_device):
+        if promises and self.heeds_kernel_options:
             return f"kernel.kernel_options.{promises[0]}: a promise that its mask need not keep"
-        if self.interpreted and (program.compile is None or program.compile.backend != "inductor"):
-            return f"compile.backend: {self.name} runs what inductor generates, nothing else"
         return None
 
     def profiles(self, weights: Mapping[str, float], preload: bool = False) -> dict[str, float]:
@@ -149,47 +118,77 @@ class Target:
         return {
             name: weight
             for name, weight in weights.items()
-            if (name != "ranks" or self.has_ranks)
+            if (name != "ranks" or self.ranks_seen != "none")
             and fit.issuperset(kernel for kernel, _ in PROFILES[name].kernels)
             and any(backend in self.place.backends for backend, _ in PROFILES[name].backends)
         }
 
+    # -- how they are run ----------------------------------------------------------------------
+
+    def deadlines(self, on_cpu: Deadlines) -> Deadlines:
+        """What a program may take here, by what it may on a CPU."""
+        return on_cpu
+
+    def cpu_source(self, program: Program) -> str | None:
+        """The program's source for the CPU, where the target runs that too."""
+        return None
+
+    def job(self, program: Program, refusals: Iterable[RefusalLike], on_cpu: Deadlines) -> Job:
+        """How `program` is run and judged here; `refusals` are those of its kernel, `on_cpu` what
+        it may take on a CPU."""
+        return Job.of(
+            program,
+            refusals,
+            self.deadlines(on_cpu),
+            target=self.name,
+            plain=self.cpu_source(program),
+            one_process=self.ranks_seen != "all",
+            deterministic_gradients=self.deterministic_gradients,
+        )
+
+    def source(self, program: Program) -> str:
+        """The program as it is run here."""
+        return source(program, self.device)
+
+    # -- what is told of it --------------------------------------------------------------------
+
     def environment(self, other: Mapping[str, str]) -> dict[str, str]:
         """`other`, which may be of another target of the same toolchain, with this one instead."""
-        if self.is_device and other.get("target", self.name) == self.name:
-            return {**other, "target": self.name}
-        toolchain = {name: text for name, text in other.items() if name != "card"}
-        if self.card is None:
-            return toolchain | {"target": self.name}
-        ran = "interpreted on the CPU" if self.interpreted else "nothing was run"
-        return toolchain | {"target": self.name, "card": f"{self.card.name} (virtual: {ran})"}
+        found = {name: text for name, text in other.items() if name != "card"}
+        found["target"] = self.name
+        if self.stand_in is not None:
+            found["card"] = f"{self.stand_in.device} (virtual: {self.stand_in.ran})"
+        return found
 
     @property
-    def of_script(self) -> str:
-        """What the script of a failure has to say of where it is to be run; empty for what ran."""
-        if self.card is None:
+    def script_note(self) -> str:
+        """What the script of a failure says of where it is to be run; empty for what ran."""
+        if self.stand_in is None:
             return ""
-        how = "interpreted on a CPU" if self.interpreted else f"found by attnfuzz's {self.name}"
-        return f"For {self.card.name}: {how}, not run on such a device yet."
+        return f"For {self.stand_in.device}: {self.stand_in.found}, not run on such a device yet."
 
-    @property
-    def made_of_it(self) -> str:
-        """What a virtual target makes of a program, as a participle."""
-        assert self.card is not None
-        how = "on fake tensors of" if isinstance(self.card, Npu) else "compiled for"
-        return f"{how} {self.card.name}"
+    # -- whether it can be had -----------------------------------------------------------------
+
+    def availability(self, probe: Probe) -> tuple[bool, str]:
+        """Whether programs can run here with the interpreter that was probed, and one sentence
+        that says what there is, or what is missing."""
+        if "error" in probe:
+            return False, f"torch cannot be imported: {probe['error']}"
+        missing = self._missing(probe)
+        return missing is None, missing or self._found(probe)
+
+    @abstractmethod
+    def _missing(self, probe: Probe) -> str | None:
+        """Why programs cannot run here, though torch can be imported; None where they can."""
+
+    @abstractmethod
+    def _found(self, probe: Probe) -> str:
+        """What there is."""
 
 
-TARGETS = {
-    "cpu": Target("cpu", "cpu"),
-    **{name: Target(name, name) for name in DEVICES},
-    **{name: Target(name, "cuda", card) for name, card in CARDS.items()},
-    **{name: Target(name, "cuda", card, interpreted=True) for name, card in INTERPRETED.items()},
-    **{name: Target(name, "npu", npu) for name, npu in NPUS.items()},
-}
-"""Those that programs can run on, by name."""
-
-
-def target_for(seed: int, index: int, weights: Mapping[str, float]) -> str:
-    """The target of shard `index` of a campaign, with the given relative weights."""
-    return by_weight(seed, "target", index, weights)
+def missing_compiler(purpose: str) -> str | None:
+    """That there is no C++ compiler, which does what `purpose` says; None where there is one."""
+    compiler = os.environ.get("CXX", "g++")
+    if shutil.which(compiler) is not None:
+        return None
+    return f"there is no C++ compiler {compiler}, which {purpose}"

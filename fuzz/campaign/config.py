@@ -13,7 +13,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from attnfuzz.actors.targets.target import OF_NPUS, TARGETS
+from attnfuzz.actors.targets.registry import TARGETS
+from attnfuzz.actors.targets.target import DEVICE_KERNELS
 from attnfuzz.generators.reading.safe_yaml import ProgramError, load_yaml_safely, read_text
 from attnfuzz.generators.strategies.swarm import PROFILES, UserFunction
 
@@ -214,7 +215,7 @@ def _check_profiles(config: CampaignConfig, where: str) -> None:
             names = ", ".join(config.targets)
             raise ConfigError(
                 f"{where}: profiles.{profile}: expected one whose programs some target can take, "
-                f"of {names}{STAND_IN if profile in OF_NPUS else ''}."
+                f"of {names}{STAND_IN if profile in DEVICE_KERNELS else ''}."
             )
     if config.profiles.get("function") and not config.functions:
         raise ConfigError(f"{where}: functions: expected some for the profile function to call.")

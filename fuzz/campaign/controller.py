@@ -20,7 +20,7 @@ from types import FrameType
 import psutil
 
 from attnfuzz.actors.shard import Shard, ShardReport
-from attnfuzz.actors.targets.target import target_for
+from attnfuzz.actors.targets.registry import target_for
 from attnfuzz.corpus.store.store import Store
 from attnfuzz.fuzz.campaign.config import CampaignConfig, profiles_on
 from attnfuzz.fuzz.campaign.desk import Desk

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from attnfuzz.actors.sandbox.verdict import is_defect
-from attnfuzz.actors.targets.target import TARGETS
+from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.corpus.bucket import Bucket
 from attnfuzz.corpus.known_issues import load_known_issues, match
 from attnfuzz.corpus.signature import signature

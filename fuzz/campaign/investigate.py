@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from attnfuzz.actors.sandbox.job import Deadlines, ranks_of
-from attnfuzz.actors.sandbox.sandbox import PATIENCE
-from attnfuzz.actors.targets.target import TARGETS
+from attnfuzz.actors.sandbox.watchdog import PATIENCE
+from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.corpus.bucket import Bucket, assign
 from attnfuzz.corpus.known_issues import KnownIssue
 from attnfuzz.corpus.signature import key_without_stack, signature
@@ -189,13 +189,13 @@ class Stages:
     ) -> Validate:
         target = TARGETS[investigation.row.target]
         # A run that hangs is not made again with longer deadlines, so those are used at once.
-        idle_s = None if target.is_device else self._deadlines.times(PATIENCE).idle
+        idle_s = target.deadlines(self._deadlines).times(PATIENCE).idle
         # The script of a virtual target's failure needs the card.
         task = ReproTask(
             script,
             self._config.python,
             str(self._scratch),
-            0 if target.is_virtual else self._config.repro_runs,
+            self._config.repro_runs if target.script_runs_here else 0,
             repro_timeout(investigation.failure, self._deadlines),
             idle_s,
             tuple(str(path) for path in self._config.preload),

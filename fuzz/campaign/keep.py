@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from attnfuzz.actors.targets.target import TARGETS, Target
+from attnfuzz.actors.targets.registry import TARGETS
+from attnfuzz.actors.targets.target import Target
 from attnfuzz.corpus.bucket import Bucket
 from attnfuzz.corpus.case import Case, Preload, write_bucket, write_case, write_variants
 from attnfuzz.fuzz.campaign.investigate import Investigation
@@ -37,7 +38,7 @@ def script_for(
     program: Program, failure: Failure, target: Target, *, by_value: bool = False
 ) -> str:
     """The script that shows `failure` of `program` on `target`; `by_value` as in `repro`."""
-    where = target.of_script
+    where = target.script_note
     return repro(program, failure, by_value=by_value, device=target.device, where=where)
 
 

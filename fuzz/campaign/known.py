@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from attnfuzz.actors.targets.target import TARGETS
+from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.corpus.bucket import Bucket, coarse, wrong_outputs
 from attnfuzz.corpus.case import Case, find_cases, read_bucket, read_case
 from attnfuzz.corpus.signature import signature

@@ -19,7 +19,7 @@ from ray.job_config import JobConfig
 import attnfuzz
 from attnfuzz.actors.remote import Worker
 from attnfuzz.actors.sandbox.sandbox import SandboxError
-from attnfuzz.actors.targets.devices import resources_of
+from attnfuzz.actors.targets.gpu_assignment import resources_of
 from attnfuzz.actors.worker import WorkerConfig
 from attnfuzz.fuzz.campaign.tasks import (
     MAX_ATTEMPTS,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from attnfuzz.actors.targets.target import TARGETS
+from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.fuzz.campaign.environment import check_interpreter
 from attnfuzz.fuzz.errors import UserError, user_path
 from attnfuzz.fuzz.report.escape import plain

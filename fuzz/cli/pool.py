@@ -9,7 +9,7 @@ from pathlib import Path
 from attnfuzz.actors.sandbox.sandbox import SandboxError
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.targets.availability import targets
-from attnfuzz.actors.targets.target import TARGETS
+from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.actors.worker import WorkerConfig
 from attnfuzz.fuzz.campaign.environment import check_packages, lacks_package
 from attnfuzz.fuzz.campaign.pool import Pool, open_pool, run_all

@@ -201,7 +201,7 @@ def _results(cases: Sequence[Case], at: _Places) -> tuple[list[Replayed], list[d
     """A result for each case, and the environment it ran in. Cases with the same target that need
     the same preload files share their sandboxes."""
     from attnfuzz.actors.sandbox.scratch import Scratch
-    from attnfuzz.actors.targets.target import TARGETS
+    from attnfuzz.actors.targets.registry import TARGETS
     from attnfuzz.fuzz.cli.pool import outcomes, pool_in
     from attnfuzz.fuzz.replay import not_run
     from attnfuzz.fuzz.replay import replay as run
@@ -235,7 +235,7 @@ def _results(cases: Sequence[Case], at: _Places) -> tuple[list[Replayed], list[d
                 here = many.environment()
                 for place in places:
                     there[place] = here
-                hurried = frozenset() if TARGETS[target].is_device else _hangs(chosen)
+                hurried = frozenset() if TARGETS[target].starts_cold else _hangs(chosen)
                 evaluate = partial(
                     outcomes,
                     many,
@@ -258,12 +258,12 @@ def _record(
     tell: bool,
 ) -> None:
     """Writes beside each virtual finding that was run on a device what that has shown."""
-    from attnfuzz.actors.targets.target import TARGETS
+    from attnfuzz.actors.targets.registry import TARGETS
     from attnfuzz.corpus.confirmation import Confirmation, add_confirmation
 
     for folder, case, name, result, now in zip(folders, cases, on, results, there, strict=True):
         recorded = TARGETS.get(case.environment.get("target", "cpu"))
-        if recorded is None or not recorded.is_virtual or not TARGETS[name].is_device:
+        if recorded is None or recorded.stand_in is None or not TARGETS[name].can_confirm:
             continue
         if result.verdict.value == "not_run":
             continue

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from attnfuzz.actors.sandbox.job import Deadlines
-from attnfuzz.actors.sandbox.verdict import ASLEEP, is_defect
+from attnfuzz.actors.sandbox.verdict import is_defect
+from attnfuzz.actors.sandbox.watchdog import ASLEEP
 from attnfuzz.corpus.signature import signature
 from attnfuzz.fuzz.campaign.schedule import outcomes_of
 from attnfuzz.fuzz.campaign.tasks import Answer, ReproTask, RunTask, Task, TaskFailed, WorkerDied

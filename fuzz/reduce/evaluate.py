@@ -18,7 +18,7 @@ import psutil
 
 from attnfuzz.actors.sandbox import procs
 from attnfuzz.actors.sandbox.activity import Activity
-from attnfuzz.actors.sandbox.sandbox import BLINK_S, GLANCE_S
+from attnfuzz.actors.sandbox.watchdog import BLINK_S, GLANCE_S
 from attnfuzz.corpus.signature import is_of_memory
 from attnfuzz.fuzz.campaign.tasks import ReproRun, ReproTask
 from attnfuzz.generators.model.outcome import Failure, FailureKind

@@ -13,7 +13,7 @@ from rich.rule import Rule
 from rich.syntax import Syntax
 from rich.text import Text
 
-from attnfuzz.actors.targets.target import TARGETS
+from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.corpus.bucket import Bucket
 from attnfuzz.corpus.confirmation import Confirmation
 from attnfuzz.fuzz.report.escape import code, fenced, markdown, with_code
@@ -47,15 +47,16 @@ class Page:
     def virtual(self) -> str | None:
         """Of a virtual target's finding, what was seen and what would confirm it, or has said."""
         target = TARGETS.get(self.row.target)
-        if target is None or target.card is None:
+        if target is None or target.stand_in is None:
             return None
-        ran = "its kernels interpreted" if target.interpreted else "no kernel run"
+        done = f"{target.stand_in.treatment} ({target.name})"
+        ran = target.stand_in.kernels
         if self.confirmations:
             said = "; ".join(map(str, self.confirmations))
-            return f"{target.made_of_it} ({target.name}), {ran}; {said}"
+            return f"{done}, {ran}; {said}"
         what = "script" if self.repro else "program"
         return (
-            f"{target.made_of_it} ({target.name}) on a machine without one, {ran}; the "
+            f"{done} on a machine without one, {ran}; the "
             f"{what} below, on a machine with that card, confirms or refutes it"
         )
 

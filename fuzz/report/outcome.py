@@ -9,7 +9,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from attnfuzz.actors.targets.target import TARGETS
+from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.corpus.signature import signature
 from attnfuzz.fuzz.report.escape import plain
 from attnfuzz.fuzz.report.tables import facts
@@ -35,9 +35,9 @@ def outcome_text(program: Program, outcome: Outcome, target: str = "cpu") -> Ren
     """Status, failure, what it cost, what the compiler did."""
     cost = outcome.cost
     pairs = {"program": program_id(program)}
-    card = TARGETS[target].card
-    if card is not None:
-        pairs["target"] = f"{target}: {TARGETS[target].made_of_it}, which is not there"
+    stand_in = TARGETS[target].stand_in
+    if stand_in is not None:
+        pairs["target"] = f"{target}: {stand_in.treatment}, which is not there"
     pairs["outcome"] = outcome.status.replace("_", " ")
     if outcome.rejection is not None:
         pairs["why" if outcome.status == "not_run" else "refused"] = outcome.rejection

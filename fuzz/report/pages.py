@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from attnfuzz.actors.targets.target import TARGETS
+from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.corpus.bucket import Bucket, kin
 from attnfuzz.corpus.case import Case, bucket_folder, read_bucket
 from attnfuzz.corpus.confirmation import read_confirmations

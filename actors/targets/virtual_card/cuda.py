@@ -2,8 +2,8 @@
 
 "cuda" is what torch calls the cards of NVIDIA, and those of AMD too.
 
-`install` is called once in a zygote that has loaded `targets.virtual.shim`. What is compiled goes
-all the way to a cubin, whose use of the card is noted in `KERNELS` when it would be loaded; there
+`install` is called once in a zygote that has loaded `virtual_card.shim`. What is compiled goes all
+the way to a cubin, whose use of the card is noted in `KERNELS` when it would be loaded; there
 Triton's own checks (shared memory, threads with that many registers) raise what they would raise.
 `torch.cuda.is_available()` is true for those who compile (`ASKERS`), and false for everybody else:
 where it is true, torch makes real tensors. What Inductor and dynamo ask of devices says true.
@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from attnfuzz.actors.targets.virtual.binaries import of_code_object, of_cubin
-from attnfuzz.actors.targets.virtual.cards import Card
+from attnfuzz.actors.targets.virtual_card.binaries import of_code_object, of_cubin
+from attnfuzz.actors.targets.virtual_card.cards import Card
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,12 @@ def tell_build(card: Card) -> None:
         torch.version.hip = "6.4"  # what tells torch's ROCm build from its CUDA build
 
 
-def install(card: Card, *, interpreted: bool = False) -> None:
-    """Makes this process compile for `card`, and with `interpreted` run the kernels on the CPU.
+Runner = Callable[[Any], Callable[..., Any]]
+"""From what Inductor compiled to a function of fake tensors that runs it."""
+
+
+def install(card: Card, runner: Runner | None = None) -> None:
+    """Makes this process compile for `card`; what was compiled is run by way of `runner`, if any.
     Imports torch, Inductor and triton."""
     import torch
     import triton
@@ -73,13 +77,9 @@ def install(card: Card, *, interpreted: bool = False) -> None:
     torch._C._cuda_cudaCachingAllocator_is_enabled = lambda: True
     torch.cuda.amp.common.amp_definitely_not_available = lambda: False  # or autocast turns off
     _register_interface(card, answers)
-    _compile_copies(interpreted)
+    _compile_copies(runner)
     _constants_on_cpu()
-    _choose_unmeasured(loads=(lambda choice: True) if interpreted else _loads)
-    if interpreted:
-        from attnfuzz.actors.targets.virtual import interpret
-
-        interpret.install()
+    _choose_unmeasured(loads=_loads if runner is None else lambda choice: True)
 
 
 def _fold_like(before: Callable[..., Any], after: Callable[..., Any]) -> None:
@@ -214,9 +214,9 @@ def _driver(card: Card) -> Any:
     return Driver()
 
 
-def _compile_copies(interpreted: bool) -> None:
+def _compile_copies(runner: Runner | None) -> None:
     """Has Inductor compile a copy of each graph and give back the graph itself, which runs on fake
-    tensors: what was compiled has nothing to run on but, where it is interpreted, shadows."""
+    tensors: what was compiled has nothing to run on unless there is a `runner`."""
     import torch
     import torch._inductor.compile_fx as inductor
     from torch._functorch.aot_autograd import make_boxed_func
@@ -230,14 +230,10 @@ def _compile_copies(interpreted: bool) -> None:
                 graph.forward
             )  # a BlockMask of the inputs, say: not for the card
         copied = copy.deepcopy(graph)
-        if interpreted:
+        if runner is not None:
             options["cudagraphs"] = BoxedBool(False)  # nothing is captured on a CPU
         compiled = inner(copied, inputs, **options)
-        if interpreted:
-            from attnfuzz.actors.targets.virtual.interpret import runner
-
-            return runner(compiled)
-        return make_boxed_func(graph.forward)
+        return runner(compiled) if runner is not None else make_boxed_func(graph.forward)
 
     def is_on_card(value: Any) -> bool:
         each = value if isinstance(value, tuple | list) else (value,)

@@ -19,20 +19,20 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
     FakeTensorMode,
     UnsupportedOperatorException,
+    unset_fake_temporarily,
 )
 
 from attnfuzz.actors.child import exceptions
+from attnfuzz.actors.child.compiler_log import CompilerLog
 from attnfuzz.actors.child.execute import Execution
 from attnfuzz.actors.child.features import GeneratedCode
 from attnfuzz.actors.child.outcomes import Data, Rejected
 from attnfuzz.actors.child.phases import Phases
 from attnfuzz.actors.child.program_module import MODULE, Outputs, ProgramModule
 from attnfuzz.actors.child.to_device import ToCard
-from attnfuzz.actors.child.virtual import LIFTED
 from attnfuzz.actors.oracles import metadata
-from attnfuzz.actors.oracles.hygiene import CompilerLog
-from attnfuzz.actors.oracles.purity import Purity
-from attnfuzz.actors.targets.virtual import interpret, shadows
+from attnfuzz.actors.targets.interpreted_card import interpret, shadows
+from attnfuzz.actors.targets.virtual_card.execution import LIFTED
 
 PLAIN = "plain_program"
 OF_CARD = ("dtype", "stride")
@@ -46,6 +46,16 @@ FAKE_ONLY = (
 """Raised by fake tensors, and by no card."""
 KINDS = {"tem": "template", "poi": "pointwise", "red": "reduction", "per": "persistent reduction"}
 """Inductor's kinds of kernel, by what their names contain."""
+
+
+class ToShadowedCard(ToCard):
+    """Copies values to fake tensors of a card that have the same numbers behind them."""
+
+    def _follow(self, memory: torch.Tensor, storage: torch.UntypedStorage) -> None:
+        with unset_fake_temporarily():
+            real = torch.empty(0, dtype=memory.dtype)
+            real.set_(storage, 0, (memory.numel(),))
+        shadows.attach(memory, real)
 
 
 class InterpretedExecution(Execution):
@@ -70,11 +80,11 @@ class InterpretedExecution(Execution):
     def _eager(self) -> None:
         with self._on_cpu():
             super()._eager()
-        for call, described in enumerate(self.described):
-            on_card = self._on_card(call)
-            for name in described.keys() & on_card.keys():
-                told = on_card[name]
-                described[name].update({what: told[what] for what in OF_CARD if what in told})
+        for run in self.eager:
+            on_card = self._on_card(run.call)
+            for name in run.described.keys() & on_card.keys():
+                found = on_card[name]
+                run.described[name] |= {what: found[what] for what in OF_CARD if what in found}
 
     def _on_card(self, call: int) -> dict[str, Data]:
         """What eager attention gives on the card, which fake tensors tell but for the numbers;
@@ -119,24 +129,13 @@ class InterpretedExecution(Execution):
         finally:
             self.program = self._for_card
 
-    def _run(
-        self, function: Callable[..., Any], call: int, layer: str
-    ) -> tuple[Outputs, dict[str, Data]]:
+    def _called(self, function: Callable[..., Any], args: tuple[Any, ...], layer: str) -> Outputs:
+        """The arguments stay on the CPU: their memory is that behind the fake tensors."""
         if self.program is self._plain:
-            return super()._run(function, call, layer)
-        args = self.program.inputs(call)
-        names = self.program.argument_names(len(args))
-        purity = Purity(args, names)  # shadows are the arguments' own memory
-        outputs = self._outputs(function, args, layer)
-        self._fail_on("mutation", "purity", purity.differences(call), layer)
-        return outputs, metadata.describe(outputs, args, names)
-
-    def _outputs(self, function: Callable[..., Any], args: tuple[Any, ...], layer: str) -> Outputs:
-        if self.program is self._plain:
-            return super()._outputs(function, args, layer)
-        given = tuple(map(ToCard(self._mode), args))
+            return super()._called(function, args, layer)
+        given = tuple(map(ToShadowedCard(self._mode), args))
         with self._mode:
-            outputs = super()._outputs(function, given, layer)
+            outputs = super()._called(function, given, layer)
         with self._exceptions("forward", layer):
             return {name: _numbers(value) for name, value in outputs.items()}
 

@@ -2,8 +2,8 @@
 
 Multiprocessors, memory and L2 are those of the makers' data sheets of each card; the limits of a
 multiprocessor and of a block those of its compute capability (CUDA C++ Programming Guide, table
-"Technical Specifications per Compute Capability"), and of AMD's CDNA 3 (its instruction set
-reference: 64 KiB of LDS and 512 KiB of vector registers to a compute unit; L2 of one die of eight).
+"Technical Specifications per Compute Capability"). Of AMD's cards all is in ROCm's table "AMD GPU
+specifications": compute units, LDS and the vector register file of a unit, L2 of one die of eight.
 """
 
 from __future__ import annotations
@@ -94,25 +94,11 @@ CARDS = {
         max_threads_per_multi_processor=2048, regs_per_multiprocessor=128 * KIB, warp_size=64,
         total_memory=192 * GIB, L2_cache_size=4 * MIB, gcnArchName="gfx942:sramecc+:xnack-",
     ),
+    "virtual-gfx950": Card(
+        name="AMD Instinct MI355X", major=9, minor=5, multi_processor_count=256,
+        shared_memory_per_multiprocessor=160 * KIB, shared_memory_per_block=160 * KIB,
+        max_threads_per_multi_processor=2048, regs_per_multiprocessor=128 * KIB, warp_size=64,
+        total_memory=288 * GIB, L2_cache_size=4 * MIB, gcnArchName="gfx950:sramecc+:xnack-",
+    ),
 }  # fmt: skip
-"""Virtual targets by name: programs are compiled for the card."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Npu:
-    """An Ascend NPU; `soc` is what CANN calls it."""
-
-    name: str
-    soc: str
-
-
-NPUS = {"virtual-ascend910b": Npu(name="Ascend 910B1", soc="Ascend910B1")}
-"""Virtual targets of torch_npu: nothing is compiled to machine code, nothing is run."""
-
-INTERPRETED = {"interpreted-sm90": CARDS["virtual-sm90"]}
-"""Those whose kernels are run besides, by Triton's interpreter on the CPU."""
-
-
-def card_of(target: str) -> Card | None:
-    """The card that a target stands for; None for one that is there."""
-    return CARDS.get(target) or INTERPRETED.get(target)
+"""By the name of the virtual target for it. A further card is one more entry."""

@@ -3,7 +3,7 @@
 What is compiled is the whole of what the card would be given: the generated wrapper with its
 allocations, the order of kernels, their arguments and grids. Its buffers are made on the CPU,
 filled with NaN (an integer's largest value) so that what is never written shows. Library calls such
-as `mm` are the CPU's; `actors.targets.virtual.interpreter` is about the kernels.
+as `mm` are the CPU's; `actors.targets.interpreted_card.interpreter` is about the kernels.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from attnfuzz.actors.targets.virtual.shadows import NoShadow, ShadowMode, attach, shadow
+from attnfuzz.actors.targets.interpreted_card.shadows import NoShadow, ShadowMode, attach, shadow
 
 WIDTH = 128
 """Elements in x of a program, at least; a power of 2 that Inductor might have chosen itself."""
@@ -34,7 +34,7 @@ def install() -> None:
     from torch._inductor.runtime.triton_heuristics import CachingAutotuner
     from torch.nn.attention import flex_attention
 
-    from attnfuzz.actors.targets.virtual import interpreter
+    from attnfuzz.actors.targets.interpreted_card import interpreter
 
     launch = CachingAutotuner.run
 

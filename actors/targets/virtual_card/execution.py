@@ -18,8 +18,9 @@ from attnfuzz.actors.child.outcomes import Data
 from attnfuzz.actors.child.phases import Phases
 from attnfuzz.actors.child.program_module import Outputs
 from attnfuzz.actors.child.to_device import ToCard
-from attnfuzz.actors.oracles import metadata
-from attnfuzz.actors.targets.virtual import cuda
+from attnfuzz.actors.oracles.hygiene import Hygiene
+from attnfuzz.actors.oracles.metadata import AgainstEager
+from attnfuzz.actors.targets.virtual_card import cuda
 
 VALUES = ("numbers", "purity", "determinism", "batch_permutation")
 """The oracles that need them."""
@@ -43,8 +44,9 @@ docs/VIRTUAL_TARGETS.md."""
 
 
 class VirtualExecution(Execution):
-    """One program on a card that is not there."""
+    """One program on a card that is not there, which computes no numbers."""
 
+    oracles = (Hygiene, AgainstEager)
     device = "cuda"
     why = "virtual: kernels are compiled, not run"
 
@@ -60,41 +62,9 @@ class VirtualExecution(Execution):
     def kernels(self) -> list[Data]:
         return cuda.told()
 
-    def _reference(self) -> None:
-        """There is nothing to compare with."""
+    def _given(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(map(ToCard(self.mode, self.device), args))
 
-    def _eager(self) -> None:
-        self.phases.enter("eager")
-        for call in range(len(self.program.calls)):
-            outputs, described = self._run(self.program.attention, call, "eager")
-            self.eager.append(outputs)
-            self.described.append(described)
-
-    def _run(
-        self, function: Callable[..., Any], call: int, layer: str
-    ) -> tuple[Outputs, dict[str, Data]]:
-        to_card = ToCard(self.mode, self.device)
-        args = tuple(map(to_card, self.program.inputs(call)))
-        names = self.program.argument_names(len(args))
+    def _called(self, function: Callable[..., Any], args: tuple[Any, ...], layer: str) -> Outputs:
         with self.mode:
-            outputs = self._outputs(function, args, layer)
-        return outputs, metadata.describe(outputs, args, names)
-
-    def _check_values(self, outputs: Outputs, call: int, layer: str, eager: Outputs | None) -> None:
-        """There are no values."""
-
-    def _check_determinism(
-        self, function: Callable[..., Any], first: Outputs, call: int, layer: str
-    ) -> None:
-        """There are no values."""
-
-
-class NpuExecution(VirtualExecution):
-    """One program on an Ascend NPU that is not there: all of torch_npu but its kernels."""
-
-    device = "npu"
-    why = "virtual: tensors are fake, and no kernel is compiled or run"
-
-    @property
-    def kernels(self) -> list[Data]:
-        return []
+            return super()._called(function, args, layer)

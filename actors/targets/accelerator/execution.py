@@ -9,7 +9,6 @@ The process has the device for itself, and is gone with it after one program, wh
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,9 +18,7 @@ from attnfuzz.actors.child.outcomes import Data
 from attnfuzz.actors.child.phases import Phases
 from attnfuzz.actors.child.program_module import Outputs
 from attnfuzz.actors.child.to_device import ToDevice
-from attnfuzz.actors.oracles import metadata
-from attnfuzz.actors.oracles.purity import Purity
-from attnfuzz.actors.targets.devices import DEVICES
+from attnfuzz.actors.targets.accelerator.devices import Device
 
 MIB = 1 << 20
 DIRTIED = (1 << 18, 1 << 24)
@@ -29,12 +26,11 @@ DIRTIED = (1 << 18, 1 << 24)
 
 
 class DeviceExecution(Execution):
-    """One program on the device that its target names."""
+    """One program on `device`, which torch calls `name`."""
 
-    def __init__(self, settings: Data, phases: Phases) -> None:
+    def __init__(self, settings: Data, phases: Phases, name: str, device: Device) -> None:
         super().__init__(settings, phases)
-        name = settings["target"]
-        importlib.import_module(DEVICES[name].module)
+        importlib.import_module(device.module)
         self.device = torch.device(name)
 
     def go(self) -> None:
@@ -53,21 +49,8 @@ class DeviceExecution(Execution):
 
     @property
     def _module(self) -> Any:
-        """`torch.cuda` and its likes."""
+        """torch's module for the device: `torch.cuda`, say."""
         return torch.get_device_module(self.device)
-
-    def _run(
-        self, function: Callable[..., Any], call: int, layer: str
-    ) -> tuple[Outputs, dict[str, Data]]:
-        args = self._given(self.program.inputs(call))
-        names = self.program.argument_names(len(args))
-        purity = Purity(args, names)
-        outputs = super()._outputs(function, args, layer)
-        self._fail_on("mutation", "purity", purity.differences(call), layer)
-        return self._home(outputs), metadata.describe(outputs, args, names)
-
-    def _outputs(self, function: Callable[..., Any], args: tuple[Any, ...], layer: str) -> Outputs:
-        return self._home(super()._outputs(function, self._given(args), layer))
 
     def _given(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Arguments on the device; CUDA graphs are told that what they gave before is read."""
@@ -87,8 +70,7 @@ class DeviceExecution(Execution):
         self._module.synchronize()
         return outputs
 
-    def _home(self, outputs: Outputs) -> Outputs:
-        """The outputs' numbers, on the CPU."""
+    def _numbers(self, outputs: Outputs) -> Outputs:
         return {
             name: value.detach().cpu() if isinstance(value, torch.Tensor) else value
             for name, value in outputs.items()

@@ -9,7 +9,7 @@ import ctypes
 import sys
 from pathlib import Path
 
-from attnfuzz.actors.targets.virtual.build import ShimError, kept, package_folder, without_cuda
+from attnfuzz.actors.targets.stand_in_library import ShimError, kept, package_folder, without_cuda
 
 SOURCES = [Path(__file__).with_name(name) for name in ("device.cpp", "sdpa.cpp")]
 FLAGS = ("-std=c++20", "-O1", "-fvisibility=hidden")

@@ -18,8 +18,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from attnfuzz.actors.targets.virtual.build import ShimError, kept, package_folder, without_cuda
-from attnfuzz.actors.targets.virtual.cards import Npu
+from attnfuzz.actors.targets.stand_in_library import ShimError, kept, package_folder, without_cuda
+from attnfuzz.actors.targets.virtual_npu.npus import Npu
 
 LIBRARIES = ("ascendcl", "hccl", "acl_op_compiler", "ge_runner", "graph", "acl_tdt_channel")
 """Those that torch_npu's libraries name as needed, as `objdump -p` shows."""

@@ -1,0 +1,24 @@
+"""The oracles that every execution goes through, in this order, unless its target has fewer.
+
+`oracles.compile_time` is none of them: it compares whole programs, and the worker runs it.
+"""
+
+from __future__ import annotations
+
+from attnfuzz.actors.oracles.determinism import Determinism
+from attnfuzz.actors.oracles.hygiene import Hygiene
+from attnfuzz.actors.oracles.metadata import AgainstEager, AgainstReference
+from attnfuzz.actors.oracles.metamorphic import BatchPermutation
+from attnfuzz.actors.oracles.numbers import Numbers
+from attnfuzz.actors.oracles.oracle import Oracle
+from attnfuzz.actors.oracles.purity import Purity
+
+ORACLES: tuple[type[Oracle], ...] = (
+    Purity,
+    Hygiene,
+    AgainstReference,
+    AgainstEager,
+    Numbers,
+    Determinism,
+    BatchPermutation,
+)

@@ -1,0 +1,45 @@
+"""What a zygote and its children do for one target: the base of what each sort of target has.
+
+Standard library only: the toolchain's interpreter loads this.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attnfuzz.actors.targets.accelerator.devices import DEVICES
+
+if TYPE_CHECKING:
+    from attnfuzz.actors.child.execute import Execution
+    from attnfuzz.actors.child.phases import Phases
+
+
+INTERPRET_TRITON = {"TRITON_INTERPRET": "1"}
+"""Triton decides at import; on a CPU its kernels (flash_attn's, say) can only be interpreted."""
+
+HIDE_CARDS = dict.fromkeys(DEVICES["cuda"].visible, "")
+"""Autograd starts a thread for each device that it sees: forking would not be safe then."""
+
+
+class ChildTarget(ABC):
+    """The steps of a zygote, in their order, and then of each child that it forks."""
+
+    def environment(self) -> dict[str, str]:
+        """Variables for the zygote's environment, beside those of every zygote."""
+        return {}
+
+    def before_torch(self, libraries: Path) -> None:  # noqa: B027  (most targets have nothing)
+        """What is done before torch is imported; `libraries` is a folder for what is built then,
+        kept between runs. Raises RuntimeError, with one sentence."""
+
+    @abstractmethod
+    def warm_up(self, headers: Path) -> dict[str, str]:
+        """What is done after torch is imported, once for all children: first compiles, with the
+        precompiled headers in `headers`. Starts no thread. Gives what is to be said of the device
+        in the zygote's environment. Raises what torch raises."""
+
+    @abstractmethod
+    def execution(self, settings: dict[str, Any], phases: Phases) -> Execution:
+        """In a child: the execution of the job `settings`."""

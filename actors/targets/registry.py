@@ -1,0 +1,21 @@
+"""Every target that programs can run on, by name."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+
+from attnfuzz.actors.targets.sorts import SORTS
+from attnfuzz.actors.targets.target import Target
+from attnfuzz.generators.strategies.swarm import by_weight
+
+TARGETS: dict[str, Target] = {
+    target.name: target
+    for sort in SORTS
+    for target in importlib.import_module(f"attnfuzz.actors.targets.{sort}.target").TARGETS
+}
+
+
+def target_for(seed: int, index: int, weights: Mapping[str, float]) -> str:
+    """The target of shard `index` of a campaign, with the given relative weights."""
+    return by_weight(seed, "target", index, weights)

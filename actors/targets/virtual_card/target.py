@@ -1,0 +1,57 @@
+"""Virtual cards: GPUs that need not be there, for which programs are compiled and not run."""
+
+from __future__ import annotations
+
+from attnfuzz.actors.targets.target import Probe, StandIn, Target, missing_compiler
+from attnfuzz.actors.targets.virtual_card.cards import CARDS
+from attnfuzz.generators.strategies.swarm import Place
+
+COMPILED_KERNELS = ("sdpa", "flex", "handwritten", "function")
+"""Kinds of kernel that Inductor compiles for a virtual card; the rest are libraries."""
+
+MAX_COST = 400_000_000
+"""Multiply-adds of one attention call: nothing is computed, but what a program was minimized to is
+on the CPU."""
+
+
+class VirtualCardTarget(Target):
+    """A card that programs are compiled for, to cubins or code objects, and that runs nothing."""
+
+    def kernels(self, preload: bool = False) -> tuple[str, ...]:
+        return COMPILED_KERNELS
+
+    def _missing(self, probe: Probe) -> str | None:
+        return missing_toolchain(probe)
+
+    def _found(self, probe: Probe) -> str:
+        assert self.stand_in is not None
+        card, torch = self.stand_in.device, probe["torch"]
+        return f"virtual: compiles for {card} and runs no kernel; torch {torch}"
+
+
+def missing_toolchain(probe: Probe) -> str | None:
+    """What kernels cannot be compiled without for a card that need not be there: the stand-in takes
+    the place of torch's CUDA."""
+    if probe["cuda_build"]:
+        return f"torch {probe['torch']} is built with CUDA; this needs a CPU build"
+    if not probe.get("triton", False):
+        return "triton is not installed in the toolchain"
+    return missing_compiler("builds the virtual device")
+
+
+TARGETS = tuple(
+    VirtualCardTarget(
+        name,
+        "cuda",
+        place=Place(max_cost=MAX_COST, gpu=True, as_trained=True, links=False),
+        ranks_seen="none",
+        stand_in=StandIn(
+            device=card.name,
+            treatment=f"compiled for {card.name}",
+            kernels="no kernel run",
+            ran="nothing was run",
+            found=f"found by attnfuzz's {name}",
+        ),
+    )
+    for name, card in CARDS.items()
+)

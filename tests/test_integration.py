@@ -52,9 +52,6 @@ KERNELS: dict[str, Program] = {
 }
 
 
-MERGED = Handwritten(out_layout="merged")
-
-
 def behind(program: Program, style: Any, backend: Any = "aot_eager") -> Program:
     compiled = Compile(backend=backend, fullgraph=style != "disable")
     surround = replace(program.surround, integration=style)

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from attnfuzz.actors.sandbox.job import Deadlines, Job
-from attnfuzz.actors.sandbox.ranks import told
+from attnfuzz.actors.sandbox.ranks import Place, told
 from attnfuzz.actors.sandbox.sandbox import Sandbox
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.fuzz.campaign.tasks import ReproTask
@@ -41,7 +41,7 @@ def test_ranks_that_are_elsewhere_than_most_are_named() -> None:
 def test_what_each_rank_compiled_is_compared_and_says_which_collective_it_waits_for(
     tmp_path: Path,
 ) -> None:
-    places = {}
+    places: dict[int, Place] = {}
     for rank in range(3):
         file = tmp_path / f"c{rank}{'q' * 50}.py"
         gathers = "buf2 = torch.ops._c10d_functional.all_gather_into_tensor.default(buf1, 2, '0')"

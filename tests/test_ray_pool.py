@@ -23,7 +23,7 @@ from attnfuzz.fuzz.campaign.controller import Campaign
 from attnfuzz.fuzz.campaign.launch import worker_config
 from attnfuzz.fuzz.campaign.pool import run_all
 from attnfuzz.fuzz.campaign.ray_pool import RayPool
-from attnfuzz.fuzz.campaign.tasks import Finished, RunTask, ShardTask, WorkerDied
+from attnfuzz.fuzz.campaign.tasks import Answer, Finished, Handle, RunTask, ShardTask, WorkerDied
 from attnfuzz.generators.kernels.specs import Handwritten
 from attnfuzz.generators.model.outcome import Outcome
 from attnfuzz.generators.model.program import Program
@@ -202,7 +202,7 @@ def test_a_worker_that_dies_is_replaced_and_its_task_done_again(run_id: str) -> 
     while not (busy := busy_workers(run_id)):
         assert len(pool.wait(0.05)) == 0
     os.kill(busy[0], signal.SIGKILL)
-    done = {}
+    done: dict[Handle, Answer] = {}
     while len(done) < 2:
         done |= {finished.handle: finished.result for finished in pool.wait(1.0)}
     outcomes, report = done[handles[0]], done[handles[1]]

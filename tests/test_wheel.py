@@ -207,10 +207,10 @@ def test_a_function_of_the_project_is_found_where_pythonpath_says(
         "minutes: 0.2\nworkers: 2\nshard_size: 2\nprofiles: {function: 1}\npreload: [preload.py]\n"
         'functions: [{target: "actors.attention:attend"}]\n'
     )
-    own = {"PYTHONPATH": str(project)}
+    own = str(project)
     mine = ("own.yaml", "--allow-function", "actors.attention:attend")
-    checked(command, "run", *mine, "--preload", "preload.py", cwd=project, **own)
-    ended = ran(command, "launch", "campaign.yaml", cwd=project, timeout=500, **own)
+    checked(command, "run", *mine, "--preload", "preload.py", cwd=project, PYTHONPATH=own)
+    ended = ran(command, "launch", "campaign.yaml", cwd=project, timeout=500, PYTHONPATH=own)
     assert ended.returncode == 0 and "not run" not in ended.stdout, ended.stdout + ended.stderr
     for arguments in (mine, ("plain.yaml", "--preload", "preload.py")):
         refused = ran(command, "run", *arguments, cwd=project)

@@ -351,9 +351,9 @@ def test_harness_cpu_is_counted(sandbox: Sandbox) -> None:
 OWNER = """
 import sys, time
 sys.path[:0] = [{root!r}, {tests!r}]
-from attnfuzz.actors.job import Job
-from attnfuzz.actors.sandbox import Sandbox
-from attnfuzz.actors.scratch import Scratch
+from attnfuzz.actors.sandbox.job import Job
+from attnfuzz.actors.sandbox.sandbox import Sandbox
+from attnfuzz.actors.sandbox.scratch import Scratch
 from tests.support.sources import source
 scratch = Scratch.create()
 print(scratch.root, scratch.run_id, flush=True)

@@ -25,7 +25,7 @@ from attnfuzz.generators.model.masks import Causal, Documents
 from attnfuzz.generators.model.outcome import Layer
 from attnfuzz.generators.model.program import Call, Compile, Input, Mesh, Program, Shape, Training
 from benchmarks.seeds import HERE, INCIDENTS, Incident
-from tests.support.kernels_toolchain import TOOLCHAIN
+from tests.support.kernels_toolchain import NO_TOOLCHAIN, TOOLCHAIN
 
 EAGER = Compile(backend="eager")
 CACHED = Program(
@@ -92,7 +92,7 @@ def test_an_incident_shows_with_its_kind_and_layer(incident: Incident) -> None:
     if incident.config == "virtual.yaml":
         python, target = str(TOOLCHAIN), SMALL_CARD
         if not TOOLCHAIN.exists():
-            pytest.skip("no .venv-kernels: make kernels makes it")
+            pytest.skip(NO_TOOLCHAIN)
     with Scratch.create() as scratch:
         config = WorkerConfig(
             scratch=str(scratch.root), preload=preload, toolchain=python, targets=(target,)

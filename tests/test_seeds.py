@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -75,6 +78,28 @@ SHOWS = {
 }  # fmt: skip
 
 
+ExecutorOf = Callable[[str, str, tuple[str, ...]], Executor]
+
+
+@pytest.fixture(scope="module")
+def executor_of() -> Iterator[ExecutorOf]:
+    """Gives the executor of a toolchain and a target, with preload files of the test's own."""
+    with Scratch.create() as scratch, ExitStack() as open_ones:
+
+        @cache
+        def opened(toolchain: str, target: str) -> Executor:
+            config = WorkerConfig(scratch=str(scratch.root), toolchain=toolchain, targets=(target,))
+            return open_ones.enter_context(Executor(config))
+
+        def preloading(toolchain: str, target: str, preload: tuple[str, ...]) -> Executor:
+            executor = opened(toolchain, target)
+            executor._config = replace(executor._config, preload=preload)
+            executor._sandbox(target).preload = preload  # executed anew for each program
+            return executor
+
+        yield preloading
+
+
 def test_every_incident_is_tried() -> None:
     assert set(SHOWS) == {incident.name for incident in INCIDENTS}
     assert load_config(HERE / "campaign.yaml").minutes * 2 == 15
@@ -83,7 +108,9 @@ def test_every_incident_is_tried() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("incident", INCIDENTS, ids=lambda incident: incident.name)
-def test_an_incident_shows_with_its_kind_and_layer(incident: Incident) -> None:
+def test_an_incident_shows_with_its_kind_and_layer(
+    incident: Incident, executor_of: ExecutorOf
+) -> None:
     program, layer = SHOWS[incident.name]
     if incident.function is not None:
         program = replace(program, kernel=Function(target=incident.function.target))
@@ -93,16 +120,9 @@ def test_an_incident_shows_with_its_kind_and_layer(incident: Incident) -> None:
         python, target = str(TOOLCHAIN), SMALL_CARD
         if not TOOLCHAIN.exists():
             pytest.skip(NO_TOOLCHAIN)
-    with Scratch.create() as scratch:
-        config = WorkerConfig(
-            scratch=str(scratch.root), preload=preload, toolchain=python, targets=(target,)
-        )
-        executor = Executor(config)
-        try:
-            hasty = Deadlines(compile=10) if incident.kind == "hang" else None
-            [outcome] = executor.run_programs([program], deadlines=hasty, confirm_hang=False)
-        finally:
-            executor.close()
+    hasty = Deadlines(compile=10) if incident.kind == "hang" else None
+    executor = executor_of(python, target, preload)
+    [outcome] = executor.run_programs([program], deadlines=hasty, confirm_hang=False)
     failure = outcome.failure
     assert failure is not None, outcome
     assert failure.kind.value in incident.kinds and failure.layer is layer
@@ -113,13 +133,8 @@ def test_an_incident_shows_with_its_kind_and_layer(incident: Incident) -> None:
 
 
 @pytest.mark.slow
-def test_a_program_that_mixes_by_itself_is_refused() -> None:
+def test_a_program_that_mixes_by_itself_is_refused(executor_of: ExecutorOf) -> None:
     """The same mixture, but the mask that torch meets was left plain by the program."""
     program = replace(MIXING, kernel=Sdpa(backend="math"), mesh=Mesh(world_size=2, plain_mask=True))
-    with Scratch.create() as scratch:
-        executor = Executor(WorkerConfig(scratch=str(scratch.root)))
-        try:
-            [outcome] = executor.run_programs([program])
-        finally:
-            executor.close()
+    [outcome] = executor_of(sys.executable, "cpu", ()).run_programs([program])
     assert outcome.rejection == "the program itself leaves its mask a plain tensor"

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
 
 import pytest
 
@@ -29,6 +27,7 @@ from attnfuzz.generators.model.outcome import Layer
 from attnfuzz.generators.model.program import Call, Compile, Input, Mesh, Program, Shape, Training
 from benchmarks.seeds import HERE, INCIDENTS, Incident
 from tests.support.kernels_toolchain import NO_TOOLCHAIN, TOOLCHAIN
+from tests.support.preload import preload
 
 EAGER = Compile(backend="eager")
 CACHED = Program(
@@ -78,26 +77,15 @@ SHOWS = {
 }  # fmt: skip
 
 
-ExecutorOf = Callable[[str, str, tuple[str, ...]], Executor]
-
-
 @pytest.fixture(scope="module")
-def executor_of() -> Iterator[ExecutorOf]:
-    """Gives the executor of a toolchain and a target, with preload files of the test's own."""
-    with Scratch.create() as scratch, ExitStack() as open_ones:
-
-        @cache
-        def opened(toolchain: str, target: str) -> Executor:
-            config = WorkerConfig(scratch=str(scratch.root), toolchain=toolchain, targets=(target,))
-            return open_ones.enter_context(Executor(config))
-
-        def preloading(toolchain: str, target: str, preload: tuple[str, ...]) -> Executor:
-            executor = opened(toolchain, target)
-            executor._config = replace(executor._config, preload=preload)
-            executor._sandbox(target).preload = preload  # executed anew for each program
-            return executor
-
-        yield preloading
+def on_card() -> Iterator[Executor]:
+    """Runs programs on `SMALL_CARD`."""
+    with Scratch.create() as scratch:
+        config = WorkerConfig(
+            scratch=str(scratch.root), toolchain=str(TOOLCHAIN), targets=(SMALL_CARD,)
+        )
+        with Executor(config) as executor:
+            yield executor
 
 
 def test_every_incident_is_tried() -> None:
@@ -109,19 +97,19 @@ def test_every_incident_is_tried() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("incident", INCIDENTS, ids=lambda incident: incident.name)
 def test_an_incident_shows_with_its_kind_and_layer(
-    incident: Incident, executor_of: ExecutorOf
+    incident: Incident, request: pytest.FixtureRequest
 ) -> None:
     program, layer = SHOWS[incident.name]
     if incident.function is not None:
         program = replace(program, kernel=Function(target=incident.function.target))
-    preload = tuple(str(path) for path in incident.files)
-    python, target = sys.executable, "cpu"
     if incident.config == "virtual.yaml":
-        python, target = str(TOOLCHAIN), SMALL_CARD
         if not TOOLCHAIN.exists():
             pytest.skip(NO_TOOLCHAIN)
+        executor: Executor = request.getfixturevalue("on_card")
+    else:
+        executor = request.getfixturevalue("executor")
+    preload(executor, *incident.files)
     hasty = Deadlines(compile=10) if incident.kind == "hang" else None
-    executor = executor_of(python, target, preload)
     [outcome] = executor.run_programs([program], deadlines=hasty, confirm_hang=False)
     failure = outcome.failure
     assert failure is not None, outcome
@@ -133,8 +121,8 @@ def test_an_incident_shows_with_its_kind_and_layer(
 
 
 @pytest.mark.slow
-def test_a_program_that_mixes_by_itself_is_refused(executor_of: ExecutorOf) -> None:
+def test_a_program_that_mixes_by_itself_is_refused(executor: Executor) -> None:
     """The same mixture, but the mask that torch meets was left plain by the program."""
     program = replace(MIXING, kernel=Sdpa(backend="math"), mesh=Mesh(world_size=2, plain_mask=True))
-    [outcome] = executor_of(sys.executable, "cpu", ()).run_programs([program])
+    [outcome] = executor.run_programs([program])
     assert outcome.rejection == "the program itself leaves its mask a plain tensor"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -131,12 +130,6 @@ def test_importing_a_worker_imports_neither_torch_nor_ray() -> None:
 
 
 # --- with a sandbox
-
-
-@pytest.fixture(scope="module")
-def executor() -> Iterator[Executor]:
-    with Scratch.create() as scratch, Executor(WorkerConfig(scratch=str(scratch.root))) as made:
-        yield made
 
 
 @pytest.mark.slow

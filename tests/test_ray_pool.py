@@ -155,7 +155,7 @@ def test_a_campaign_finds_and_minimizes_a_planted_fault(scratch: Scratch, tmp_pa
             "shard_size": 12,
             "profiles": {"eager": 1.0},
             "preload": [str(tmp_path / "fault.py")],
-            "minimize": {"max_candidates": 60, "seconds": 60},
+            "minimize": {"max_candidates": 30, "seconds": 30},
             "variants": False,
             "corpus": [str(ROOT / "corpus" / "cases")],  # torch's own failures cost nothing
         },

@@ -1,7 +1,7 @@
 # make fuzz   set up everything, then a short real campaign
 # make test   set up everything, then all tests
 # make test-fast   those that take a moment
-# make lint   ruff and mypy
+# make lint   ruff, mypy, import-linter and vulture
 # make kernels   .venv-kernels: the same torch with Triton, flash_attn and torch_npu, for virtual targets too
 # make clean   take away what these have made
 
@@ -43,6 +43,9 @@ test-fast: $(STAMP)
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/vulture
+	$(BIN)/vulture actors benchmarks corpus fuzz generators tests
 
 # A toolchain of its own: with Triton there, Inductor imports it for every program. Its torch is the
 # one in $(VENV). Nothing is compiled: flash_attn is given its Triton back-end (see README).

@@ -17,7 +17,7 @@ CRASH = FailureKind.CRASH.value
 RAISED = FailureKind.RUNTIME_ERROR.value
 MEMORY = FailureKind.OUT_OF_MEMORY.value
 
-BRIEF = Job(deadlines=Deadlines(eager=2.0, exit=2.0))
+BRIEF = Job(deadlines=Deadlines(eager=1.0, exit=1.0))
 """For what never ends: its deadline need not be long to be missed."""
 
 

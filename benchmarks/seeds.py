@@ -4,13 +4,13 @@
 
 `--first 4 --seeds 2` are the seeds 4 and 5.
 
-Each incident gets campaigns from one general configuration (benchmarks/seeds/campaign.yaml; that of
-cards that are not there is virtual.yaml) with different seeds. An incident that today's torch no
-longer has, or has on other hardware, is kept alive by a preload file beside the configuration,
-which says what it does; a kernel of its own is called by `function` programs. A campaign ends when
-a bucket of the right kind, whose title is the incident's, is minimized; printed are the CPU seconds
-until then of every process of the campaign (Ray's own too), programs run, the buckets of that kind
-and title (1 is right), and lines of the script.
+Each incident gets campaigns from one general configuration (benchmarks/incidents/campaign.yaml;
+that of cards that are not there is virtual.yaml) with different seeds. An incident that today's
+torch no longer has, or has on other hardware, is kept alive by a preload file beside the
+configuration, which says what it does; a kernel of its own is called by `function` programs. A
+campaign ends when a bucket of the right kind, whose title is the incident's, is minimized; printed
+are the CPU seconds until then of every process of the campaign (Ray's own too), programs run, the
+buckets of that kind and title (1 is right), and lines of the script.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from attnfuzz.fuzz.report.findings import bucket_folders
 from attnfuzz.fuzz.report.live import BucketView, Snapshot
 from attnfuzz.generators.strategies.swarm import UserFunction
 
-HERE = Path(__file__).resolve().parent / "seeds"
+HERE = Path(__file__).resolve().parent / "incidents"
 NPU = HERE.parents[1] / "configs" / "torch_npu_stand_in.py"
 
 

@@ -218,12 +218,6 @@ def _gradients(outputs: frozenset[str]) -> bool:
     return any(output_class(name) == "grad" for name in outputs)
 
 
-def agree(mine: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    """Whether two variant matrices ("kernel=flex": "fails" …) say the same wherever both tell."""
-    both = mine.keys() & other.keys()
-    return bool(both) and all(mine[name] == other[name] for name in both)
-
-
 def bucket_to_data(bucket: Bucket) -> dict[str, Any]:
     """JSON-able data in a fixed order; `bucket_from_data` gives back an equal bucket."""
     data: dict[str, Any] = {

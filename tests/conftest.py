@@ -7,17 +7,48 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from attnfuzz.actors.sandbox.sandbox import Sandbox
+    from attnfuzz.actors.worker import Executor
 
 ROOT = Path(__file__).resolve().parent.parent
 
 # How long an example takes says something of the machine only.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
+
+
+@pytest.fixture(scope="session")
+def shared_executor() -> Iterator[Executor]:
+    """The executor behind `executor`: starting one takes seconds."""
+    from attnfuzz.actors.sandbox.scratch import Scratch
+    from attnfuzz.actors.worker import Executor, WorkerConfig
+
+    with Scratch.create() as made, Executor(WorkerConfig(scratch=str(made.root))) as opened:
+        yield opened
+
+
+@pytest.fixture
+def executor(shared_executor: Executor) -> Iterator[Executor]:
+    """Runs programs on the CPU, in a sandbox that all tests share."""
+    from tests.support.preload import preload
+
+    yield shared_executor
+    preload(shared_executor)
+
+
+@pytest.fixture
+def sandbox(executor: Executor) -> Sandbox:
+    """The sandbox of `executor`."""
+    return executor._sandbox("cpu")
 
 
 @pytest.fixture
@@ -45,3 +76,14 @@ def attnfuzz() -> Callable[..., subprocess.CompletedProcess[str]]:
         )
 
     return run
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How many tests did not run, by reason, in the last lines."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped)
+    if reasons:
+        terminalreporter.section("not run")
+    for reason, count in reasons.most_common():
+        tests = "1 test" if count == 1 else f"{count} tests"
+        terminalreporter.line(f"{tests} did not run: {reason}")

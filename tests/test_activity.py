@@ -15,7 +15,6 @@ import pytest
 from attnfuzz.actors.sandbox.activity import KEPT, POLLING, Activity, Thread
 from attnfuzz.actors.sandbox.job import Deadlines, Job
 from attnfuzz.actors.sandbox.sandbox import Sandbox
-from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.generators.model.outcome import DEADLINE, FailureKind
 from tests.support.sources import source
 
@@ -209,12 +208,6 @@ def test_a_deadline_is_put_off_by_so_much_and_no_more() -> None:
     assert activity.allows(20.0) == 50.0
     assert activity.allows(20.0, kept_before=25.0) == 25.0
     assert activity.allows(1.0) == 1.0 + KEPT
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[Sandbox]:
-    with Scratch.create() as scratch, Sandbox(scratch=scratch.root) as sandbox:
-        yield sandbox
 
 
 @pytest.mark.slow

@@ -198,7 +198,7 @@ mount -t tmpfs -o size=$2 none "$1" || exit 99
 echo $? >"$5/code"
 cp -a "$1/campaign" "$5/full"
 mount -o remount,size=256m "$1" || exit 98
-"$3" -m attnfuzz launch "$4" --dir "$1/campaign" --resume --minutes 0.3 >&2
+"$3" -m attnfuzz launch "$4" --dir "$1/campaign" --resume --minutes 0.1 >&2
 echo $? >"$5/resumed-code"
 cp -a "$1/campaign" "$5/resumed"
 """
@@ -213,7 +213,7 @@ def test_a_full_disk_ends_a_campaign_and_damages_nothing(tmp_path: Path) -> None
     disk.mkdir()
     seen.mkdir()
     config.write_text(
-        f"seed: 3\nminutes: 5\nworkers: 2\nshard_size: {SHARD_SIZE}\nprofiles: {{eager: 1}}\n"
+        f"seed: 3\nminutes: 5\nworkers: 1\nshard_size: {SHARD_SIZE}\nprofiles: {{eager: 1}}\n"
         f"preload: [{PLANTED}]\nconfirm_runs: 2\nminimize: {{max_candidates: 30, seconds: 10}}\n"
         "variants: false\n"
     )

@@ -8,7 +8,6 @@ import pytest
 
 from attnfuzz.corpus.bucket import (
     Bucket,
-    agree,
     assign,
     bucket_from_data,
     bucket_to_data,
@@ -222,13 +221,6 @@ def test_a_bucket_goes_to_data_and_back() -> None:
     notes = {"repro": {"abc": {"runs": 3, "reproduced": 3}}}
     noted = replace(bucket, known_issue="pytorch-1", notes=notes)
     assert bucket_from_data(bucket_to_data(noted)) == noted
-
-
-def test_variants_agree_where_both_tell() -> None:
-    mine = {"layer=eager": "fails", "kernel=flex": "passes"}
-    assert agree(mine, {"layer=eager": "fails", "kernel=handwritten": "passes"})
-    assert not agree(mine, {"layer=eager": "passes"})
-    assert not agree(mine, {"kernel=handwritten": "passes"})
 
 
 def test_coarse_features_keep_the_kernel_and_drop_the_example() -> None:

@@ -17,7 +17,7 @@ from attnfuzz.fuzz.campaign.controller import Campaign, CampaignError, CampaignR
 from attnfuzz.fuzz.campaign.launch import claim
 from attnfuzz.fuzz.campaign.tasks import Answer, RunTask, ShardTask, Task, WorkerDied
 from attnfuzz.fuzz.report.live import Snapshot
-from attnfuzz.generators.model.outcome import FailureKind
+from attnfuzz.generators.model.outcome import FailureKind, Outcome
 from tests.support.fake_pool import PASSED, FakePool, Slow, hung, raised
 
 SHARDS = 4
@@ -39,7 +39,7 @@ CONFIG = CampaignConfig(seed=7, minutes=60, shard_size=PER_SHARD, shipped=False)
 
 
 def campaign(directory: Path, store: Store, pool: FakePool | None = None, **more: Any) -> Campaign:
-    more = {"max_shards": SHARDS, "clock": Clock(), "scratch": directory} | more
+    more = {"max_shards": SHARDS, "clock": Clock(), "scratch": directory, **more}
     config = more.pop("config", CONFIG)
     return Campaign(config, directory, pool or FakePool(), store, **more)
 
@@ -115,16 +115,21 @@ def test_what_ends_in_clean_processes_is_no_hang(tmp_path: Path) -> None:
     assert {bucket.kind for bucket in found(tmp_path / "hung")["buckets"].values()} == {"hang"}
 
 
+def outcomes(answer: Answer) -> list[Outcome]:
+    assert isinstance(answer, list)
+    return [one for one in answer if isinstance(one, Outcome)]
+
+
 class Shifting(FakePool):
     """What a mask breaks is said in other words in every run but the first."""
 
     def answer(self, task: Task) -> Answer:
         told = super().answer(task)
-        if not isinstance(task, RunTask) or not isinstance(told, list):
+        if not isinstance(task, RunTask):
             return told
         masked = [p.mask is not None and p.shape.q_len > 0 for p in task.programs]
-        pairs = zip(masked, told, strict=True)
-        return [raised("masks fail at last") if one else outcome for one, outcome in pairs]  # type: ignore[misc]
+        pairs = zip(masked, outcomes(told), strict=True)
+        return [raised("masks fail at last") if one else outcome for one, outcome in pairs]
 
 
 def test_a_program_is_a_finding_of_what_it_mostly_fails_with(
@@ -160,9 +165,9 @@ class Hasty(FakePool):
 
     def answer(self, task: Task) -> Answer:
         told = super().answer(task)
-        if not isinstance(task, RunTask) or task.confirm_hang or not isinstance(told, list):
+        if not isinstance(task, RunTask) or task.confirm_hang:
             return told
-        return [hung() if outcome == PASSED else outcome for outcome in told]
+        return [hung() if outcome == PASSED else outcome for outcome in outcomes(told)]
 
 
 def test_what_is_slow_while_another_is_minimized_is_no_finding(tmp_path: Path) -> None:

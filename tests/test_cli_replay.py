@@ -154,7 +154,7 @@ PLANTED = {"graph_break", "metadata_mismatch", "recompile_limit", "no_valid_choi
 @pytest.mark.slow
 def test_the_shipped_corpus_behaves_as_recorded(attnfuzz: Run) -> None:
     """Every case is complete. What the processor decides may be fixed on another one."""
-    result = attnfuzz("replay", "--json", timeout=540)
+    result = attnfuzz("replay", "--workers", "1", "--json", timeout=540)
     assert result.returncode in (EXIT_OK, EXIT_CHANGED), result.stderr
     told = json.loads(result.stdout)["cases"]
     cases = [case for case in told if not of_virtual_card(Path(case["path"]))]
@@ -172,7 +172,7 @@ def test_the_planted_cases_behave_as_recorded(attnfuzz: Run) -> None:
     planted = ROOT / "corpus" / "planted"
     refused = attnfuzz("replay", planted)
     assert refused.returncode == EXIT_BAD_INPUT and "--allow" in refused.stderr
-    result = attnfuzz("replay", planted, "--allow-preload", "--json", timeout=540)
+    result = attnfuzz("replay", planted, "--allow-preload", "--workers", "1", "--json", timeout=540)
     assert result.returncode == EXIT_OK, result.stdout + result.stderr
     told = json.loads(result.stdout)["cases"]
     assert [case["verdict"] for case in told] == ["as_recorded"] * len(told)
@@ -184,7 +184,9 @@ def test_the_planted_cases_behave_as_recorded(attnfuzz: Run) -> None:
 def test_the_shipped_cases_of_virtual_cards_behave_as_recorded(attnfuzz: Run) -> None:
     shipped = sorted((ROOT / "corpus" / "cases").glob("*/*/environment.yaml"))
     cases = [path.parent for path in shipped if of_virtual_card(path.parent)]
-    result = attnfuzz("replay", *cases, "--toolchain", TOOLCHAIN, "--json", timeout=540)
+    result = attnfuzz(
+        "replay", *cases, "--toolchain", TOOLCHAIN, "--workers", "1", "--json", timeout=540
+    )
     assert result.returncode == EXIT_OK, result.stdout + result.stderr
     verdicts = [case["verdict"] for case in json.loads(result.stdout)["cases"]]
     assert verdicts == ["as_recorded"] * len(cases) and cases

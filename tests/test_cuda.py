@@ -20,7 +20,7 @@ from tests.support.flex_program import trained_flex
 
 DRIVERS = ("/dev/nvidia0", "/dev/kfd")  # NVIDIA's and AMD's
 needs_cuda = pytest.mark.skipif(
-    not any(Path(driver).exists() for driver in DRIVERS), reason="no GPU on this machine"
+    not any(Path(driver).exists() for driver in DRIVERS), reason="there is no GPU"
 )
 pytestmark = [pytest.mark.slow, needs_cuda]
 

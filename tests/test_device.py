@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from subprocess import CompletedProcess
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -91,7 +91,7 @@ def test_what_is_not_for_a_device_does_not_see_one(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
-    environ = partial(ForkServer._environ, SimpleNamespace(marker="m"), tmp_path)
+    environ = partial(ForkServer._environ, cast(ForkServer, SimpleNamespace(marker="m")), tmp_path)
     assert environ("cpu")["CUDA_VISIBLE_DEVICES"] == ""
     assert environ("cuda")["CUDA_VISIBLE_DEVICES"] == "1"
     assert "NVIDIA_TF32_OVERRIDE" not in environ("cuda")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,9 @@ from attnfuzz.fuzz.reduce.evaluate import reproduces, run_repro
 from attnfuzz.generators.model.outcome import Failure, FailureKind, Phase, Raised
 
 
-def run(tmp_path: Path, text: str, **more: object) -> list[ReproRun]:
+def run(tmp_path: Path, text: str, **more: Any) -> list[ReproRun]:
     task = ReproTask(text, sys.executable, str(tmp_path), runs=1)
-    return run_repro(ReproTask(**{**vars(task), **more}))  # type: ignore[arg-type]
+    return run_repro(ReproTask(**{**vars(task), **more}))
 
 
 def failure(kind: FailureKind, signal: str | None = None, raised: str | None = None) -> Failure:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -131,8 +132,8 @@ def test_the_default_program_has_none() -> None:
                  "table.axes2", "table.unit", "table.float16"}),
     ],
 )  # fmt: skip
-def test_each_choice_has_its_feature(changes: dict[str, object], expected: set[str]) -> None:
-    assert features(replace(Program(), **changes)) == expected  # type: ignore[arg-type]
+def test_each_choice_has_its_feature(changes: dict[str, Any], expected: set[str]) -> None:
+    assert features(replace(Program(), **changes)) == expected
 
 
 @settings(max_examples=200)

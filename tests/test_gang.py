@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
 from attnfuzz.actors.sandbox.job import Deadlines, Job
-from attnfuzz.actors.sandbox.ranks import told
+from attnfuzz.actors.sandbox.ranks import Place, told
 from attnfuzz.actors.sandbox.sandbox import Sandbox
-from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.fuzz.campaign.tasks import ReproTask
 from attnfuzz.fuzz.reduce.evaluate import run_repro
 from attnfuzz.generators.kernels.specs import Handwritten
@@ -41,7 +39,7 @@ def test_ranks_that_are_elsewhere_than_most_are_named() -> None:
 def test_what_each_rank_compiled_is_compared_and_says_which_collective_it_waits_for(
     tmp_path: Path,
 ) -> None:
-    places = {}
+    places: dict[int, Place] = {}
     for rank in range(3):
         file = tmp_path / f"c{rank}{'q' * 50}.py"
         gathers = "buf2 = torch.ops._c10d_functional.all_gather_into_tensor.default(buf1, 2, '0')"
@@ -53,12 +51,6 @@ def test_what_each_rank_compiled_is_compared_and_says_which_collective_it_waits_
     *lines, last = told(places).splitlines()
     assert all(line.endswith(gathers) for line in lines)
     assert last == "went another way: rank 2"
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[Sandbox]:
-    with Scratch.create() as scratch, Sandbox(scratch=scratch.root) as sandbox:
-        yield sandbox
 
 
 def run(

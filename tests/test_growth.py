@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from attnfuzz.actors.oracles.compile_time import judged, may_grow
-from attnfuzz.actors.sandbox.scratch import Scratch
-from attnfuzz.actors.worker import Executor, WorkerConfig
+from attnfuzz.actors.worker import Executor
 from attnfuzz.corpus.signature import signature
 from attnfuzz.generators.kernels.specs import Flex
 from attnfuzz.generators.model.growth import most_steps, with_steps
@@ -20,11 +20,11 @@ from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.render.repro import repro
 
 
-def flex(times: int, backend: str = "inductor") -> Program:
+def flex(times: int, backend: Any = "inductor") -> Program:
     return Program(
         kernel=Flex(),
         score_mod=Alibi(inner=Repeated(step="swish", times=times, inner=Score())),
-        compile=Compile(backend=backend),  # type: ignore[arg-type]
+        compile=Compile(backend=backend),
     )
 
 
@@ -133,15 +133,11 @@ def test_its_script_compares_two_compiles() -> None:
 
 @pytest.mark.slow
 def test_inductor_writes_out_every_use_of_a_value_in_a_score_mod(
-    monkeypatch: pytest.MonkeyPatch,
+    executor: Executor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         "attnfuzz.actors.oracles.compile_time.LONG_S", 3.0
     )  # a fast machine takes less than 12 s
-    with (
-        Scratch.create() as scratch,
-        Executor(WorkerConfig(scratch=str(scratch.root))) as executor,
-    ):
-        (outcome,) = executor.run_programs([flex(12)])
+    (outcome,) = executor.run_programs([flex(12)])
     assert outcome.failure is not None, outcome
     assert outcome.failure.kind is FailureKind.COMPILE_TIME

@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 
-from attnfuzz.actors.sandbox.scratch import Scratch
-from attnfuzz.actors.worker import Executor, WorkerConfig
+from attnfuzz.actors.worker import Executor
 from attnfuzz.generators.kernels.specs import Handwritten, Sdpa
 from attnfuzz.generators.model.codec import dump_program, load_program
 from attnfuzz.generators.model.masks import Causal, SlidingWindow
@@ -22,6 +22,7 @@ from attnfuzz.generators.model.tree import parts
 from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.render.module import source
 from attnfuzz.generators.strategies.shards import generate
+from tests.support.preload import preload
 
 CHOICES = next(part.choices for part in parts(Surround) if part.name == "integration")
 STYLES = tuple(style for style in CHOICES if style != "direct")
@@ -50,9 +51,6 @@ KERNELS: dict[str, Program] = {
         kernel=Sdpa(), shape=SHAPE, mask=Causal(), calls=(Call(batch=1, q_len=3, kv_len=4),)
     ),
 }
-
-
-MERGED = Handwritten(out_layout="merged")
 
 
 def behind(program: Program, style: Any, backend: Any = "aot_eager") -> Program:
@@ -126,29 +124,22 @@ torch.library.CustomOpDef.register_fake = register_fake
 
 
 @pytest.mark.slow
-def test_the_break_that_a_program_asks_for_is_none_of_torchs() -> None:
-    with Scratch.create() as scratch:
-        executor = Executor(WorkerConfig(scratch=str(scratch.root)))
-        try:
-            [outcome] = executor.run_programs([behind(KERNELS["by-hand"], "disable")])
-        finally:
-            executor.close()
+def test_the_break_that_a_program_asks_for_is_none_of_torchs(executor: Executor) -> None:
+    [outcome] = executor.run_programs([behind(KERNELS["by-hand"], "disable")])
     assert outcome.status == "passed", outcome
 
 
 @pytest.mark.slow
-def test_a_fake_kernel_that_promises_other_strides_is_a_metadata_mismatch(tmp_path: Any) -> None:
+def test_a_fake_kernel_that_promises_other_strides_is_a_metadata_mismatch(
+    executor: Executor, tmp_path: Path
+) -> None:
     fault = tmp_path / "wrong_fake.py"
     fault.write_text(WRONG_FAKE)
     program = behind(
         replace(KERNELS["sdpa"], mask=None, shape=replace(SHAPE, kv_len=5)), "custom_op"
     )
     program = replace(program, compile=Compile(), shape=replace(program.shape, v_head_dim=5))
-    with Scratch.create() as scratch:
-        executor = Executor(WorkerConfig(scratch=str(scratch.root), preload=(str(fault),)))
-        try:
-            [outcome] = executor.run_programs([program])
-        finally:
-            executor.close()
+    preload(executor, fault)
+    [outcome] = executor.run_programs([program])
     assert outcome.failure is not None, outcome
     assert outcome.failure.kind is FailureKind.METADATA_MISMATCH

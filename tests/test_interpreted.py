@@ -24,8 +24,9 @@ from tests.support.kernels_toolchain import TOOLCHAIN, needs_kernels
 ROOT = Path(__file__).resolve().parent.parent
 FAULTS = ROOT / "benchmarks" / "planted_gpu"
 TARGET = "interpreted-sm90"
+RAGGED_FLEX = Flex(block_mask=BlockMaskSpec(), enable_gqa=True)
 RAGGED = Program(
-    kernel=Flex(block_mask=BlockMaskSpec(), enable_gqa=True),
+    kernel=RAGGED_FLEX,
     mask=Causal(),
     shape=Shape(batch=1, q_heads=4, kv_heads=2, q_len=130, kv_len=130, head_dim=16),
     compile=Compile(),
@@ -104,7 +105,7 @@ def test_running_interpreted_kernels_may_take_longer_and_compiling_them_may_not(
                  v=Input(dtype="bfloat16")), {"interpreted.template"}),
         (replace(FORWARD, q=Input(dtype="bfloat16"), k=Input(dtype="bfloat16"),
                  v=Input(dtype="bfloat16"), score_mod=Score(),
-                 kernel=replace(FORWARD.kernel, kernel_options={"PRESCALE_QK": True})),
+                 kernel=replace(RAGGED_FLEX, kernel_options={"PRESCALE_QK": True})),
          {"interpreted.template"}),
         (replace(FORWARD, autocast="float16"), {"interpreted.template"}),
         (BY_HAND, {"interpreted.persistent reduction"}),

@@ -21,7 +21,7 @@ from attnfuzz.fuzz.report import tables as report
 from attnfuzz.generators.kernels.specs import Handwritten
 from attnfuzz.generators.model.features import features
 from attnfuzz.generators.model.masks import Causal
-from attnfuzz.generators.model.outcome import Failure
+from attnfuzz.generators.model.outcome import Failure, Outcome
 from attnfuzz.generators.model.program import Program, Shape
 from tests.support.fake_campaign import CONFIG, run
 from tests.support.fake_pool import FakePool, raised, wrong
@@ -135,9 +135,9 @@ def test_a_campaign_that_was_begun_without_it_is_labelled_when_it_goes_on(
 # One bucket of programs made here, as it would be shipped
 
 
-def failure_of(outcome: Any) -> Failure:
+def failure_of(outcome: Outcome) -> Failure:
     assert outcome.failure is not None
-    return outcome.failure  # type: ignore[no-any-return]
+    return outcome.failure
 
 
 MASKED = Program(kernel=Handwritten(), mask=Causal(), shape=Shape(q_len=16, kv_len=48))
@@ -151,9 +151,10 @@ def shipped(
 ) -> Bucket:
     """Writes a bucket of one case, and gives it."""
     bucket = new_bucket(signature(failure, program), failure, features(program))
-    of_case = {key: changes.pop(key) for key in ("environment", "preload") if key in changes}
+    of_case: dict[str, Any] = {"environment": {"target": "cpu"}}
+    of_case |= {key: changes.pop(key) for key in ("environment", "preload") if key in changes}
     bucket = replace(bucket, **changes)
-    case = Case(program=program, failure=failure, **({"environment": {"target": "cpu"}} | of_case))
+    case = Case(program=program, failure=failure, **of_case)
     write_bucket(corpus, bucket)
     write_case(corpus, bucket, case)
     return bucket
@@ -213,7 +214,8 @@ def test_keys_and_triggers_are_those_of_today(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ship(monkeypatch, tmp_path)
-    stale = {"strong": "of-older-rules", "trigger": frozenset({"gone"}), "needs_trigger": False}
+    stale: dict[str, Any] = {"strong": "of-older-rules", "needs_trigger": False}
+    stale["trigger"] = frozenset({"gone"})
     there = shipped(tmp_path, id="0123abcd", known_issue="pytorch-1", **stale)
     (bucket,) = load_known(CONFIG).buckets
     today = signature(failure_of(wrong("out")), MASKED)

@@ -59,9 +59,9 @@ def test_defects_are_not_hidden() -> None:
 
 
 def rendered(snapshot: Snapshot) -> str:
-    console = Console(file=io.StringIO(), width=120, color_system=None)
-    console.print(view(snapshot))
-    return console.file.getvalue()  # type: ignore[attr-defined]
+    text = io.StringIO()
+    Console(file=text, width=120, color_system=None).print(view(snapshot))
+    return text.getvalue()
 
 
 def test_what_is_known_is_counted_apart() -> None:

@@ -7,7 +7,6 @@ from itertools import product
 from typing import Any
 
 import pytest
-from test_render_meaning import FLEX, HEAD, KV, LKV, LQ, SHAPE, B, H, Q, load
 
 from attnfuzz.generators.kernels.specs import Sdpa
 from attnfuzz.generators.model import masks
@@ -15,6 +14,7 @@ from attnfuzz.generators.model.indices import IntBinary, IntConst, IntLookup, Ta
 from attnfuzz.generators.model.masks import Mask
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render.module import source
+from tests.support.rendered import FLEX, HEAD, KV, LKV, LQ, SHAPE, B, H, Q, load
 
 pytestmark = pytest.mark.slow
 

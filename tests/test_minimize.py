@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -72,8 +73,8 @@ def judge_boom(program: Program, outcome: Outcome) -> bool:
     return outcome == BOOM
 
 
-def search_of(program: Program = BUSY, **options: object) -> Minimizer:
-    return Minimizer(program, BOOM, judge_boom, **options)  # type: ignore[arg-type]
+def search_of(program: Program = BUSY, **options: Any) -> Minimizer:
+    return Minimizer(program, BOOM, judge_boom, **options)
 
 
 def drive(search: Minimizer, fails: Predicate, width: int, order: random.Random) -> None:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -25,8 +26,8 @@ SHAPE = Shape(batch=2, q_heads=4, kv_heads=2, q_len=5, kv_len=7, head_dim=8)
 LAYOUTS = ("BNSD", "BSND", "BSH", "SBH", "TND")
 
 
-def npu(mask: masks.Mask | None = None, **spec: object) -> Program:
-    return Program(kernel=NpuFusionAttention(**spec), shape=SHAPE, mask=mask)  # type: ignore[arg-type]
+def npu(mask: masks.Mask | None = None, **spec: Any) -> Program:
+    return Program(kernel=NpuFusionAttention(**spec), shape=SHAPE, mask=mask)
 
 
 TRAINED = Training(wrt=("q", "k", "v"))

@@ -6,15 +6,14 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from test_campaign import run
-
 from attnfuzz.actors.shard import Tally
-from attnfuzz.fuzz.campaign.tasks import Answer, ReproTask, ShardTask, Task
+from attnfuzz.fuzz.campaign.tasks import Answer, RunTask, ShardTask, Task
 from attnfuzz.generators.kernels.specs import Handwritten, Sdpa
 from attnfuzz.generators.model.codec import program_id
 from attnfuzz.generators.model.masks import Causal
 from attnfuzz.generators.model.outcome import Cost, Outcome
 from attnfuzz.generators.model.program import Compile, Program, Shape
+from tests.support.fake_campaign import run
 from tests.support.fake_pool import PASSED, FakePool, judged, raised, wrong
 
 
@@ -33,7 +32,7 @@ class SeldomPool(FakePool):
             for program in (replace(EMPTY, seed=1), replace(MASKED, seed=2)):
                 tally.add(program, replace(judged(program, fresh=False), cost=costly))
             return tally.report(1.0, 0.0)
-        if isinstance(task, ReproTask):
+        if not isinstance(task, RunTask):
             return super().answer(task)
         program = task.programs[0]
         word = "retrying" if len(task.programs) > 1 else "empty"
@@ -52,7 +51,7 @@ MASKED = Program(mask=Causal(offset=3), shape=Shape(kv_len=48, batch=3), compile
 
 def test_what_shows_seldom_does_not_hold_up_what_always_shows(tmp_path: Path) -> None:
     pool = SeldomPool()
-    run(tmp_path, pool=pool, max_shards=1)
+    run(tmp_path, pool, shards=1, shipped=False, variants=True)
     assert pool.order[:5] == ["empty"] * 5
     last_masked = max(at for at, name in enumerate(pool.order) if name == "masked")
     assert last_masked < pool.order.index("retrying")
@@ -74,7 +73,7 @@ class ThreePool(FakePool):
             for program in (MASKED, WRONG, replace(WRONG, kernel=Sdpa(), shape=Shape(q_len=17))):
                 tally.add(program, self.judged(program))
             return tally.report(1.0, 0.0)
-        if isinstance(task, ReproTask):
+        if not isinstance(task, RunTask):
             return super().answer(task)
         outcomes = [self.judged(program) for program in task.programs]
         for failure in (one.failure for one in outcomes if one.failure):
@@ -89,12 +88,12 @@ class ThreePool(FakePool):
 
 def test_of_what_costs_alike_the_worst_comes_first(tmp_path: Path) -> None:
     pool = ThreePool()
-    run(tmp_path, pool=pool, max_shards=1)
+    run(tmp_path, pool, shards=1, shipped=False, variants=True)
     last_wrong = max(at for at, name in enumerate(pool.order) if name == "out")
     assert last_wrong < pool.order.index("compile_error")
 
 
 def test_of_what_costs_alike_a_kind_that_has_no_bucket_comes_first(tmp_path: Path) -> None:
     pool = ThreePool()
-    run(tmp_path, pool=pool, max_shards=1)
+    run(tmp_path, pool, shards=1, shipped=False, variants=True)
     assert list(dict.fromkeys(pool.order)) == ["out", "compile_error", "dq"]

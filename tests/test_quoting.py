@@ -19,7 +19,7 @@ from attnfuzz.generators.model.masks import And, Documents, Mask
 from attnfuzz.generators.model.options import INDUCTOR, KERNEL
 from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Layer, Phase, Raised
 from attnfuzz.generators.model.program import Compile, Program
-from attnfuzz.generators.model.tree import located, parts, put
+from attnfuzz.generators.model.tree import class_of, located, parts, put
 from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.render.checks import GLOBAL, GLOBAL_STATE, PROPERTIES
 from attnfuzz.generators.render.module import source
@@ -43,7 +43,7 @@ KNOWN_PROPERTIES = ("value", "presence", "storage", "execution", "graph", *PROPE
 def numbers(draw: st.DrawFn, program: Program) -> Program:
     """The program with some of its numbers drawn anew, where it stays a program."""
     for path, _, node in located(program):
-        for part in parts(type(node)):
+        for part in parts(class_of(node)):
             if part.sort not in ("number", "real") or not draw(st.booleans()):
                 continue
             some: st.SearchStrategy[Any] = st.integers(part.least, part.least + 300)
@@ -70,10 +70,11 @@ def pairs(draw: st.DrawFn) -> tuple[Program, Program]:
     plain = program
     if isinstance(program.kernel, Function):
         program = replace(program, kernel=Function(target=draw(targets())))
-    if isinstance(program.kernel, Flex):
+    kernel = program.kernel
+    if isinstance(kernel, Flex):
         options = draw(OPTIONS)
-        program = replace(program, kernel=replace(program.kernel, kernel_options=options))
-        plain = replace(plain, kernel=replace(program.kernel, kernel_options=plainly(options)))
+        program = replace(program, kernel=replace(kernel, kernel_options=options))
+        plain = replace(plain, kernel=replace(kernel, kernel_options=plainly(options)))
     if program.compile is not None and program.compile.backend == "inductor":
         options = draw(OPTIONS)
         program = replace(program, compile=replace(program.compile, options=options, mode=None))
@@ -206,6 +207,7 @@ def test_what_has_no_literal_is_refused(value: object) -> None:
 def test_a_docstring_is_one_constant(text: str) -> None:
     [only] = ast.parse(docstring(text)).body
     assert isinstance(only, ast.Expr) and isinstance(only.value, ast.Constant)
+    assert isinstance(only.value.value, str)
     assert all(c == "\n" or c.isprintable() for c in only.value.value)
 
 

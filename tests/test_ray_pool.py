@@ -23,7 +23,7 @@ from attnfuzz.fuzz.campaign.controller import Campaign
 from attnfuzz.fuzz.campaign.launch import worker_config
 from attnfuzz.fuzz.campaign.pool import run_all
 from attnfuzz.fuzz.campaign.ray_pool import RayPool
-from attnfuzz.fuzz.campaign.tasks import Finished, RunTask, ShardTask, WorkerDied
+from attnfuzz.fuzz.campaign.tasks import Answer, Finished, Handle, RunTask, ShardTask, WorkerDied
 from attnfuzz.generators.kernels.specs import Handwritten
 from attnfuzz.generators.model.outcome import Outcome
 from attnfuzz.generators.model.program import Program
@@ -155,7 +155,7 @@ def test_a_campaign_finds_and_minimizes_a_planted_fault(scratch: Scratch, tmp_pa
             "shard_size": 12,
             "profiles": {"eager": 1.0},
             "preload": [str(tmp_path / "fault.py")],
-            "minimize": {"max_candidates": 60, "seconds": 60},
+            "minimize": {"max_candidates": 30, "seconds": 30},
             "variants": False,
             "corpus": [str(ROOT / "corpus" / "cases")],  # torch's own failures cost nothing
         },
@@ -202,7 +202,7 @@ def test_a_worker_that_dies_is_replaced_and_its_task_done_again(run_id: str) -> 
     while not (busy := busy_workers(run_id)):
         assert len(pool.wait(0.05)) == 0
     os.kill(busy[0], signal.SIGKILL)
-    done = {}
+    done: dict[Handle, Answer] = {}
     while len(done) < 2:
         done |= {finished.handle: finished.result for finished in pool.wait(1.0)}
     outcomes, report = done[handles[0]], done[handles[1]]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -14,27 +12,20 @@ import torch
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
 from attnfuzz.generators.kernels.specs import Flex, Handwritten, Sdpa
 from attnfuzz.generators.model import masks, scores
-from attnfuzz.generators.model.indices import Index, Table
+from attnfuzz.generators.model.indices import Table
 from attnfuzz.generators.model.program import (
     Call,
     Input,
     Layout,
     Mesh,
     Program,
-    Shape,
     Surround,
     Training,
 )
 from attnfuzz.generators.model.scores import Score, ScoreMod
-from attnfuzz.generators.model.validity import problems
-from attnfuzz.generators.render.module import source
+from tests.support.rendered import FLEX, HEAD, SHAPE, Q, load
 
 pytestmark = pytest.mark.slow
-
-B, H, LQ, LKV = 2, 4, 9, 12
-SHAPE = Shape(batch=B, q_heads=H, kv_heads=2, q_len=LQ, kv_len=LKV, head_dim=8)
-Q, KV, HEAD, BATCH = (Index(axis=axis) for axis in ("q_idx", "kv_idx", "h", "b"))
-FLEX = Flex(block_mask=BlockMaskSpec(batch=True, heads=True), enable_gqa=True)
 
 
 @pytest.fixture(autouse=True)
@@ -43,15 +34,6 @@ def no_process_group() -> Iterator[None]:
     yield
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
-
-
-def load(program: Program) -> ModuleType:
-    """The rendered module, executed."""
-    assert problems(program) == []
-    module = ModuleType("rendered_program")
-    sys.modules[module.__name__] = module
-    exec(compile(source(program), "<program>", "exec"), module.__dict__)
-    return module
 
 
 # -- attention against reference, in float64, every dimension ------------------------------------

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,8 +27,8 @@ PLAIN = Program(compile=Compile(backend="eager"))
 RAISED = Raised(type="torch._inductor.exc.CppCompileError", message='error: "x" \\ y\nmore')
 
 
-def difference(what: str = "value", output: str = "out", **rest: object) -> Diff:
-    return Diff(output=output, what=what, expected="at most 1", actual="2", **rest)  # type: ignore
+def difference(what: Any = "value", output: str = "out", **rest: Any) -> Diff:
+    return Diff(output=output, what=what, expected="at most 1", actual="2", **rest)
 
 
 def failure(kind: FailureKind, *diffs: Diff, layer: Layer | None = Layer.DYNAMO) -> Failure:

@@ -324,8 +324,9 @@ def test_what_was_killed_with_its_reaper_is_cleaned_up_after_by_the_next(tmp_pat
         if "reaper.py" in " ".join(one.cmdline())
     ]
     assert len(reapers) == 2
-    for process in (*reapers, owner):
-        process.kill()
+    for reaper in reapers:
+        reaper.kill()
+    owner.kill()
     owner.wait()
     assert len(list(tmp_path.iterdir())) == 2 and procs.marked("ATTNFUZZ_RUN", run_id)
     with Scratch.create(tmp_path) as scratch:

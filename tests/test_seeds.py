@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -19,7 +20,8 @@ from attnfuzz.generators.model.masks import Causal, Documents
 from attnfuzz.generators.model.outcome import Layer
 from attnfuzz.generators.model.program import Call, Compile, Input, Mesh, Program, Shape, Training
 from benchmarks.seeds import HERE, INCIDENTS, Incident
-from tests.support.kernels_toolchain import TOOLCHAIN
+from tests.support.kernels_toolchain import NO_TOOLCHAIN, TOOLCHAIN
+from tests.support.preload import preload
 
 EAGER = Compile(backend="eager")
 CACHED = Program(
@@ -69,6 +71,17 @@ SHOWS = {
 }  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def on_card() -> Iterator[Executor]:
+    """Runs programs on `SMALL_CARD`."""
+    with Scratch.create() as scratch:
+        config = WorkerConfig(
+            scratch=str(scratch.root), toolchain=str(TOOLCHAIN), targets=(SMALL_CARD,)
+        )
+        with Executor(config) as executor:
+            yield executor
+
+
 def test_every_incident_is_tried() -> None:
     assert set(SHOWS) == {incident.name for incident in INCIDENTS}
     assert load_config(HERE / "campaign.yaml").minutes * 2 == 15
@@ -77,26 +90,21 @@ def test_every_incident_is_tried() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("incident", INCIDENTS, ids=lambda incident: incident.name)
-def test_an_incident_shows_with_its_kind_and_layer(incident: Incident) -> None:
+def test_an_incident_shows_with_its_kind_and_layer(
+    incident: Incident, request: pytest.FixtureRequest
+) -> None:
     program, layer = SHOWS[incident.name]
     if incident.function is not None:
         program = replace(program, kernel=Function(target=incident.function.target))
-    preload = tuple(str(path) for path in incident.files)
-    python, target = sys.executable, "cpu"
     if incident.config == "virtual.yaml":
-        python, target = str(TOOLCHAIN), SMALL_CARD
         if not TOOLCHAIN.exists():
-            pytest.skip("no .venv-kernels: make kernels makes it")
-    with Scratch.create() as scratch:
-        config = WorkerConfig(
-            scratch=str(scratch.root), preload=preload, toolchain=python, targets=(target,)
-        )
-        executor = Executor(config)
-        try:
-            hasty = Deadlines(compile=10) if incident.kind == "hang" else None
-            [outcome] = executor.run_programs([program], deadlines=hasty, confirm_hang=False)
-        finally:
-            executor.close()
+            pytest.skip(NO_TOOLCHAIN)
+        executor: Executor = request.getfixturevalue("on_card")
+    else:
+        executor = request.getfixturevalue("executor")
+    preload(executor, *incident.files)
+    hasty = Deadlines(compile=10) if incident.kind == "hang" else None
+    [outcome] = executor.run_programs([program], deadlines=hasty, confirm_hang=False)
     failure = outcome.failure
     assert failure is not None, outcome
     assert failure.kind.value in incident.kinds and failure.layer is layer
@@ -107,13 +115,8 @@ def test_an_incident_shows_with_its_kind_and_layer(incident: Incident) -> None:
 
 
 @pytest.mark.slow
-def test_a_program_that_mixes_by_itself_is_refused() -> None:
+def test_a_program_that_mixes_by_itself_is_refused(executor: Executor) -> None:
     """The same mixture, but the mask that torch meets was left plain by the program."""
     program = replace(MIXING, kernel=Sdpa(backend="math"), mesh=Mesh(world_size=2, plain_mask=True))
-    with Scratch.create() as scratch:
-        executor = Executor(WorkerConfig(scratch=str(scratch.root)))
-        try:
-            [outcome] = executor.run_programs([program])
-        finally:
-            executor.close()
+    [outcome] = executor.run_programs([program])
     assert outcome.rejection == "the program itself leaves its mask a plain tensor"

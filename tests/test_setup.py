@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from attnfuzz.actors.sandbox.job import Deadlines, Job
 from attnfuzz.actors.sandbox.sandbox import Sandbox
-from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.shard import Shard, Tally
 from attnfuzz.corpus.bucket import new_bucket
 from attnfuzz.corpus.case import Case, Preload, write_bucket, write_case
@@ -35,12 +34,6 @@ def refused(result: subprocess.CompletedProcess[str], *words: object) -> None:
     assert line.startswith("attnfuzz: ")
     for word in words:
         assert str(word) in line, line
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[Sandbox]:
-    with Scratch.create() as scratch, Sandbox(scratch=scratch.root) as made:
-        yield made
 
 
 PRELOAD = {

@@ -27,20 +27,22 @@ from attnfuzz.generators.strategies.swarm import (
 )
 
 PACKAGE = Path(generators.__file__).parent
+ROOT = Path(__file__).resolve().parent.parent
 PROFILE_WEIGHTS = {"eager": 2.0, "inductor-flex": 1.0, "mixed": 1.0}
 
 DIGEST = """
 import hashlib, json, sys
 {before}
-from attnfuzz.generators.codec import to_data
-from attnfuzz.generators.shards import generate, shard_programs
+from attnfuzz.generators.model.codec import to_data
+from attnfuzz.generators.strategies.shards import generate, shard_programs
 programs = generate(7, 120) + shard_programs(3, 5, 30, {{"eager": 1.0, "mixed": 2.0}})
 text = "\\n".join(json.dumps(to_data(program)) for program in programs)
 print(hashlib.sha256(text.encode()).hexdigest(), "torch" in sys.modules)
 """
 
 OTHER_MODULES = """
-from attnfuzz.generators import features, outcome, simplify, validity
+from attnfuzz.generators.model import features, outcome, validity
+from attnfuzz.generators.shrink import candidates
 import importlib.util, pathlib
 path = pathlib.Path("local_module.py")
 path.write_text("A = [17, 999, 123456, 31, 63]\\nB = 0.125\\n")
@@ -72,14 +74,16 @@ def digest(folder: Path, root: Path, before: str = "", **environment: str) -> st
 
 def test_programs_depend_on_the_seed_alone(tmp_path: Path) -> None:
     installed = tmp_path / "lib" / "site-packages"
-    shutil.copytree(PACKAGE, installed / "generators", ignore=shutil.ignore_patterns("*.pyc"))
+    copied = installed / "attnfuzz" / "generators"
+    shutil.copytree(PACKAGE, copied, ignore=shutil.ignore_patterns("*.pyc"))
+    shutil.copy(ROOT / "attnfuzz" / "__init__.py", copied.parent)
     folder = tmp_path / "elsewhere"
     folder.mkdir()
-    first = digest(folder, PACKAGE.parent, PYTHONHASHSEED="0")
+    first = digest(folder, ROOT, PYTHONHASHSEED="0")
     assert not list(folder.iterdir())  # Hypothesis keeps nothing
     others = [
-        digest(folder, PACKAGE.parent, PYTHONHASHSEED="12345", CI="true"),
-        digest(folder, PACKAGE.parent, before=OTHER_MODULES, PYTHONHASHSEED="2"),
+        digest(folder, ROOT, PYTHONHASHSEED="12345", CI="true"),
+        digest(folder, ROOT, before=OTHER_MODULES, PYTHONHASHSEED="2"),
         digest(folder, installed, PYTHONHASHSEED="3"),
     ]
     assert first.endswith(" False\n")  # torch was not imported

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,39 +16,11 @@ from attnfuzz.corpus.bucket import new_bucket
 from attnfuzz.corpus.signature import signature
 from attnfuzz.corpus.store.store import DATABASE, State, Store, StoreError
 from attnfuzz.generators.model.codec import program_id
-from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Layer, Outcome, Phase
+from attnfuzz.generators.model.outcome import Outcome
 from attnfuzz.generators.model.program import Program
+from tests.support.shard_reports import Report, program, wrong
 
 ROOT = Path(__file__).resolve().parents[1]
-
-
-@dataclass
-class Report:
-    """A shard's report, as a worker makes it."""
-
-    index: int
-    target: str = "cpu"
-    failures: list[tuple[Program, Outcome]] = field(default_factory=list)
-    executed: int = 10
-    counts: dict[str, int] = field(default_factory=lambda: {"passed": 9, "failed": 1})
-    by_key: dict[str, int] = field(default_factory=dict)
-    rejections: dict[str, int] = field(default_factory=dict)
-    features: dict[str, int] = field(default_factory=dict)
-    cpu_s: float = 1.5
-    wall_s: float = 2.0
-    harness_cpu_s: float = 0.25
-
-
-def wrong(output: str = "out") -> Outcome:
-    diff = Diff(output=output, what="value", expected="1.0", actual="2.0", error=1.0, budget=1e-6)
-    failure = Failure(
-        kind=FailureKind.WRONG_RESULT, phase=Phase.EAGER, layer=Layer.EAGER, diffs=(diff,)
-    )
-    return Outcome(status="failed", failure=failure)
-
-
-def program(seed: int) -> Program:
-    return Program(seed=seed)
 
 
 @pytest.fixture
@@ -225,9 +197,8 @@ def test_a_database_of_another_version_is_refused(store: Store) -> None:
 
 WRITER = """
     import sys
-    sys.path.insert(0, "tests")
-    from attnfuzz.corpus.store import Store
-    from test_store import Report, program, wrong
+    from attnfuzz.corpus.store.store import Store
+    from tests.support.shard_reports import Report, program, wrong
     store = Store(sys.argv[1])
     start = store.next_shard_index()
     print("ready", flush=True)
@@ -265,9 +236,8 @@ def test_sigkill_at_any_instant_loses_nothing_that_was_recorded(tmp_path: Path) 
 
 FILLER = """
     import resource, signal, sys
-    sys.path.insert(0, "tests")
-    from attnfuzz.corpus.store import Store, StoreError
-    from test_store import Report
+    from attnfuzz.corpus.store.store import Store, StoreError
+    from tests.support.shard_reports import Report
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
     store = Store(sys.argv[1])

@@ -151,11 +151,16 @@ def is_refused(program: Program) -> bool:
     """Torch 2.13 refuses it on a CPU by design, as far as one can tell from the data."""
     kernel, dtypes = program.kernel, {program.q.dtype, program.k.dtype, program.v.dtype}
     inductor = program.compile is not None and program.compile.backend == "inductor"
-    flex = isinstance(kernel, Flex)
     return (
         (len(dtypes) > 1 and program.autocast is None)
-        or (flex and (program.training is not None or program.transform != "none"))
-        or (flex and inductor and (kernel.return_lse or "float64" in dtypes))
+        or (
+            isinstance(kernel, Flex)
+            and (
+                program.training is not None
+                or program.transform != "none"
+                or (inductor and (kernel.return_lse or "float64" in dtypes))
+            )
+        )
         or (isinstance(kernel, Sdpa) and kernel.backend == "efficient")
     )
 

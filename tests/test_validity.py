@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from attnfuzz.generators.model.masks import (  # fmt: skip
     Compare,
     Documents,
     KeyPadding,
+    Mask,
     Not,
     PrefixLM,
     Single,
@@ -41,6 +43,7 @@ from attnfuzz.generators.model.scores import (  # fmt: skip
     FloatLookup,
     FromIndex,
     Score,
+    ScoreMod,
     Softcap,
     Truth,
     Where,
@@ -52,21 +55,21 @@ FLEX = Flex(block_mask=BlockMaskSpec())
 TRUTH = Truth(mask=Causal())
 
 
-def flex(score_mod: object) -> Program:
-    return Program(kernel=Flex(), score_mod=score_mod)  # type: ignore[arg-type]
+def flex(score_mod: ScoreMod) -> Program:
+    return Program(kernel=Flex(), score_mod=score_mod)
 
 
-def masked(mask: object) -> Program:
+def masked(mask: Mask) -> Program:
     spec = BlockMaskSpec(batch=True, heads=True)
-    return Program(kernel=Flex(block_mask=spec), mask=mask)  # type: ignore[arg-type]
+    return Program(kernel=Flex(block_mask=spec), mask=mask)
 
 
-def packed(which: str, **changes: object) -> Program:
-    return Program(packed=which, **changes)  # type: ignore[arg-type]
+def packed(which: Any, **changes: Any) -> Program:
+    return Program(packed=which, **changes)
 
 
-def handwritten(**fields: object) -> Program:
-    return Program(kernel=Handwritten(**fields))  # type: ignore[arg-type]
+def handwritten(**fields: Any) -> Program:
+    return Program(kernel=Handwritten(**fields))
 
 
 BSHD = Layout(order=(0, 2, 1, 3))

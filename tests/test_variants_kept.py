@@ -74,8 +74,8 @@ def test_a_copied_corpus_shows_it(made: Path, tmp_path: Path, attnfuzz: Run) -> 
                 line.split() == [name, *result.split()] for line in out.getvalue().split("\n")
             )
         assert page_json(told)["variants"] == case.variants
-    result = attnfuzz("show", bucket.id, "--dir", corpus, "--json")
-    assert json.loads(result.stdout)["variants"] == case.variants
+    shown = attnfuzz("show", bucket.id, "--dir", corpus, "--json")
+    assert json.loads(shown.stdout)["variants"] == case.variants
 
 
 def test_a_case_is_copied_with_it(made: Path, tmp_path: Path) -> None:

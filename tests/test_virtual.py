@@ -287,7 +287,7 @@ def test_what_links_with_cuda_is_no_program_of_a_card_that_is_not_there() -> Non
 def test_tiles_that_fit_one_card_do_not_fit_a_smaller_one(
     on_card: Callable[..., Outcome],
 ) -> None:
-    tiles = {"BLOCK_M": 128, "BLOCK_N": 64, "num_stages": 3}
+    tiles: dict[str, bool | int | str] = {"BLOCK_M": 128, "BLOCK_N": 64, "num_stages": 3}
     big = replace(
         SMALL,
         shape=replace(SMALL.shape, q_len=512, kv_len=512, head_dim=256),

@@ -187,11 +187,15 @@ def test_programs_and_cases_run(attnfuzz: Callable[..., Result], project: Path) 
     assert targets.returncode == 0, targets.stderr
 
 
-def test_a_campaign_runs_by_the_name_of_its_configuration(
-    attnfuzz: Callable[..., Result], project: Path
-) -> None:
-    """It has a preload file, which lies beside it, and is executed before anything is fuzzed."""
-    ended = attnfuzz("launch", "npu_stand_in", "--minutes", "0.2", timeout=500)
+def test_a_campaign_runs_by_the_name_of_its_configuration(bin_folder: Path, project: Path) -> None:
+    """It has a preload file, which lies beside it, and is executed before anything is fuzzed. The
+    project's packages are on PYTHONPATH, which is harder than if they were not."""
+
+    def attnfuzz(*arguments: str) -> Result:
+        command, own = bin_folder / "attnfuzz", str(project)
+        return ran(command, *arguments, cwd=project, timeout=500, PYTHONPATH=own)
+
+    ended = attnfuzz("launch", "npu_stand_in", "--minutes", "0.1", "--workers", "1")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "not run" not in ended.stdout
     triaged = attnfuzz("triage", "--json")
@@ -204,13 +208,13 @@ def test_a_function_of_the_project_is_found_where_pythonpath_says(
     command = bin_folder / "attnfuzz"
     (project / "preload.py").write_text("from actors.attention import attend\n")
     (project / "campaign.yaml").write_text(
-        "minutes: 0.2\nworkers: 2\nshard_size: 2\nprofiles: {function: 1}\npreload: [preload.py]\n"
+        "minutes: 0.1\nworkers: 1\nshard_size: 2\nprofiles: {function: 1}\npreload: [preload.py]\n"
         'functions: [{target: "actors.attention:attend"}]\n'
     )
-    own = {"PYTHONPATH": str(project)}
+    own = str(project)
     mine = ("own.yaml", "--allow-function", "actors.attention:attend")
-    checked(command, "run", *mine, "--preload", "preload.py", cwd=project, **own)
-    ended = ran(command, "launch", "campaign.yaml", cwd=project, timeout=500, **own)
+    checked(command, "run", *mine, "--preload", "preload.py", cwd=project, PYTHONPATH=own)
+    ended = ran(command, "launch", "campaign.yaml", cwd=project, timeout=500, PYTHONPATH=own)
     assert ended.returncode == 0 and "not run" not in ended.stdout, ended.stdout + ended.stderr
     for arguments in (mine, ("plain.yaml", "--preload", "preload.py")):
         refused = ran(command, "run", *arguments, cwd=project)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from sqlalchemy import Connection, case, delete, func, select, update
 from sqlalchemy.dialects.sqlite import insert
@@ -62,7 +62,7 @@ class Store:
     def close(self) -> None:
         self._opened.close()
 
-    def __enter__(self) -> Store:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

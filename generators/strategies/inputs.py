@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import permutations, product
-from typing import Any, Literal
+from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
@@ -13,7 +13,6 @@ from attnfuzz.generators.model.program import FloatDtype, Layout
 from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
 from attnfuzz.generators.strategies.swarm import Swarm
 
-Packed = Literal["none", "kv", "qkv"]
 Triple = tuple[FloatDtype, FloatDtype, FloatDtype]
 
 BSHD = Layout(order=(0, 2, 1, 3))

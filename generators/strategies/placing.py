@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from attnfuzz.generators.model.program import Layout, Shape
 from attnfuzz.generators.strategies.draws import Draw
-from attnfuzz.generators.strategies.inputs import BSHD, Inputs, Packed, layouts
+from attnfuzz.generators.strategies.inputs import BSHD, Inputs, layouts
 
 PLAIN = Layout()
 
@@ -15,7 +15,7 @@ class Placed(NamedTuple):
     """Layouts of q, k and v, and which are packed. `alone`: they differ, or do not lie plainly, so
     that projections cannot make them."""
 
-    packed: Packed
+    packed: Literal["none", "kv", "qkv"]
     layouts: tuple[Layout, Layout, Layout]
     alone: bool
 

@@ -95,7 +95,7 @@ class Told:
 
 
 def compile_settings(backend: str = "eager", **changes: Any) -> dict[str, Any]:
-    settings = {"mode": None, "dynamic": None, "fullgraph": False, "options": {}}
+    settings: dict[str, Any] = {"mode": None, "dynamic": None, "fullgraph": False, "options": {}}
     return {"backend": backend, **settings, **changes}
 
 
@@ -133,7 +133,11 @@ def _child(job: dict[str, Any], folder: Path, pipe: int) -> None:
         os.chdir(folder)
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "inductor")
         tempfile.tempdir = str(folder)
-        main.execute(job, lambda said: os.write(pipe, json.dumps(said).encode() + b"\n") and None)
+
+        def emit(message: dict[str, Any]) -> None:
+            os.write(pipe, json.dumps(message).encode() + b"\n")
+
+        main.execute(job, emit)
     except BaseException as defect:
         os.write(pipe, json.dumps({"defect": repr(defect)}).encode() + b"\n")
     os._exit(0)

@@ -114,6 +114,7 @@ class FakePool:
             return report(task.shard)
         if isinstance(task, RunTask):
             return [judged(program, fresh=True) for program in task.programs]
+        assert isinstance(task, ReproTask)
         return [self.repro(task) for _ in range(task.runs)]
 
     def repro(self, task: ReproTask) -> ReproRun:

@@ -115,9 +115,10 @@ for function in (
 ):  # fmt: skip
     setattr(package, function.__name__, function)
 OPERATOR = SimpleNamespace(register_kernel=lambda device: lambda run: run, _init_fn=None)
-package.flash_attn_interface = SimpleNamespace(
+INTERFACE = SimpleNamespace(
     _flash_attn_forward=OPERATOR,
     _flash_attn_backward=OPERATOR,
     _flash_attn_varlen_forward=OPERATOR,
     _flash_attn_varlen_backward=OPERATOR,
 )
+package.__dict__["flash_attn_interface"] = INTERFACE

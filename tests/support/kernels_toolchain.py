@@ -9,6 +9,6 @@ import pytest
 
 TOOLCHAIN = Path(__file__).resolve().parents[2] / ".venv-kernels" / "bin" / "python"
 
-needs_kernels = pytest.mark.skipif(
-    not os.access(TOOLCHAIN, os.X_OK), reason="no .venv-kernels: make kernels makes it"
-)
+NO_TOOLCHAIN = "there is no .venv-kernels; `make kernels` makes it"
+
+needs_kernels = pytest.mark.skipif(not os.access(TOOLCHAIN, os.X_OK), reason=NO_TOOLCHAIN)

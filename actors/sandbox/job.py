@@ -1,4 +1,4 @@
-"""What the sandbox is asked to do with a program: the job, its limits and its deadlines."""
+"""What the sandbox does with a program: the job, its limits and its deadlines."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def batches_are_independent(program: Program) -> bool:
     plain = not program.surround.projections and program.transform == "none"
     kernel = program.kernel
     if isinstance(kernel, FlashAttn):
-        tells = kernel.alibi == "batch" or kernel.cache.ragged or kernel.cache.page_size
-        plain = plain and not tells
+        by_batch = kernel.alibi == "batch" or kernel.cache.ragged or kernel.cache.page_size
+        plain = plain and not by_batch
     return plain and "b" not in masks | scores
 
 

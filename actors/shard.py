@@ -118,5 +118,5 @@ class Tally:
 def _why(outcome: Outcome) -> str:
     assert outcome.failure is not None
     raised = outcome.failure.raised
-    said = f"{raised.type}: {raised.message}" if raised else outcome.failure.kind.value
-    return outcome.failure.evidence.get("traceback", said)
+    reason = f"{raised.type}: {raised.message}" if raised else outcome.failure.kind.value
+    return outcome.failure.evidence.get("traceback", reason)

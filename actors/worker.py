@@ -32,7 +32,7 @@ Until = Literal["failed", "not failed"] | None
 class WorkerConfig:
     """What a worker is. `toolchain` is a Python interpreter with torch, `scratch` the root of a
     `Scratch`, `preload` paths of files that the sandbox executes before each program. What is not
-    said to run elsewhere runs on the first of `targets`. `per_device` is how many workers share an
+    to run elsewhere runs on the first of `targets`. `per_device` is how many workers share an
     accelerator."""
 
     scratch: str
@@ -45,7 +45,7 @@ class WorkerConfig:
 
 
 class Executor:
-    """Runs programs and shards, one at a time, in a sandbox for each target that is asked for.
+    """Runs programs and shards, one at a time, in a sandbox for each target that is needed.
     `environment` says on what the first target's run."""
 
     def __init__(self, config: WorkerConfig) -> None:
@@ -66,7 +66,7 @@ class Executor:
         return TARGETS[self._first].environment(self._sandbox(self._first).environment)
 
     def _sandbox(self, target: str) -> Sandbox:
-        """The sandbox of `target`, started when it is first asked for. Raises SandboxError."""
+        """The sandbox of `target`, started when it is first needed. Raises SandboxError."""
         if target not in self._sandboxes:
             config = self._config
             self._sandboxes[target] = Sandbox(
@@ -88,7 +88,7 @@ class Executor:
             TARGETS[shard.target].place,
         )
         for program in drawn:
-            # A hang is run again, if it is new, and tells more then.
+            # A hang is run again, if it is new, and shows more then.
             outcome = self._run(program, shard.target, self._config.deadlines, native=False)
             tally.add(program, outcome)
         return tally.report(time.monotonic() - began, self.harness_cpu_s() - harness)

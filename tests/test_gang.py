@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from attnfuzz.actors.sandbox.job import Deadlines, Job
-from attnfuzz.actors.sandbox.ranks import Place, told
+from attnfuzz.actors.sandbox.ranks import Place, summary
 from attnfuzz.actors.sandbox.sandbox import Sandbox
 from attnfuzz.fuzz.campaign.tasks import ReproTask
 from attnfuzz.fuzz.reduce.evaluate import run_repro
@@ -30,10 +30,10 @@ rank = int(os.environ["RANK"])
 
 def test_ranks_that_are_elsewhere_than_most_are_named() -> None:
     here, there = (("wait.py", 3, "wait"),), (("other.py", 7, "gather"),)
-    assert told({0: here, 1: here, 2: there}).splitlines()[-1] == "went another way: rank 2"
-    assert told({0: here, 1: there}).splitlines()[-1] == "went 2 ways: rank 0; rank 1"
-    assert "rank 1: has ended" in told({0: here, 1: ()})
-    assert len(told({0: here, 1: here}).splitlines()) == 2
+    assert summary({0: here, 1: here, 2: there}).splitlines()[-1] == "went another way: rank 2"
+    assert summary({0: here, 1: there}).splitlines()[-1] == "went 2 ways: rank 0; rank 1"
+    assert "rank 1: has ended" in summary({0: here, 1: ()})
+    assert len(summary({0: here, 1: here}).splitlines()) == 2
 
 
 def test_what_each_rank_compiled_is_compared_and_says_which_collective_it_waits_for(
@@ -48,7 +48,7 @@ def test_what_each_rank_compiled_is_compared_and_says_which_collective_it_waits_
         file.write_text("\n".join([f"rank = {rank}", gathers, *between * (1 + rank // 2), waits]))
         wait = ("/site-packages/torch/_ops.py", 3, "redispatch")
         places[rank] = (wait, (str(file), 5 + 2 * (rank // 2), "call"))
-    *lines, last = told(places).splitlines()
+    *lines, last = summary(places).splitlines()
     assert all(line.endswith(gathers) for line in lines)
     assert last == "went another way: rank 2"
 

@@ -17,7 +17,7 @@ from attnfuzz.actors.sandbox.sandbox import SandboxError
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.targets.registry import TARGETS, target_for
 from attnfuzz.actors.targets.stand_in_library import ShimError, kept, without_cuda
-from attnfuzz.actors.targets.virtual_card.binaries import Said, of_code_object
+from attnfuzz.actors.targets.virtual_card.binaries import Usage, of_code_object
 from attnfuzz.actors.targets.virtual_card.cards import CARDS
 from attnfuzz.actors.worker import Executor, WorkerConfig
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
@@ -106,8 +106,8 @@ def test_a_script_for_a_card_makes_everything_there() -> None:
 
 def test_a_code_object_says_what_it_takes() -> None:
     told = b"\xab.vgpr_count\xcd\x01\x4f\xbb.private_segment_fixed_size\x10\xab.vgpr_count\x20"
-    assert of_code_object(told + b".max_flat_workgroup_size\xcd\x02\x00") == Said(335, 16, 512)
-    assert of_code_object(b"") == Said(0, 0, 0)
+    assert of_code_object(told + b".max_flat_workgroup_size\xcd\x02\x00") == Usage(335, 16, 512)
+    assert of_code_object(b"") == Usage(0, 0, 0)
 
 
 def test_a_campaign_spreads_its_shards_over_targets() -> None:

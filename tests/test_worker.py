@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from attnfuzz.actors import worker
 from attnfuzz.actors.sandbox import verdict
 from attnfuzz.actors.sandbox.job import Deadlines
 from attnfuzz.actors.sandbox.sandbox import SandboxError
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.shard import KEPT_PER_KEY, Shard, ShardReport, Tally
+from attnfuzz.actors.targets import target
 from attnfuzz.actors.worker import Executor, WorkerConfig
 from attnfuzz.corpus.signature import signature
 from attnfuzz.generators.model.outcome import (
@@ -175,7 +175,7 @@ def test_rendering_that_raises_is_a_defect_and_the_shard_goes_on(
     def broken(program: Program, device: str) -> str:
         raise KeyError("no such mask")
 
-    monkeypatch.setattr(worker, "source", broken)
+    monkeypatch.setattr(target, "source", broken)
     told = executor.run_shard(Shard(campaign_seed=3, index=2, size=2))
     assert told.counts == {"defect": 2}
     assert "KeyError: 'no such mask'" in told.defects[0][1]

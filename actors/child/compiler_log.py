@@ -96,7 +96,7 @@ class CompilerLog:
         return [m.recompile_reason for m in self.compilations() if m.recompile_reason]
 
     def counted(self) -> Counter[str]:
-        """Compilations of each of the frames that dynamo tells apart, by its number and name,
+        """Compilations of each of the frames that dynamo distinguishes, by its number and name,
         without those that a change of global state called for."""
         found: Counter[str] = Counter()
         for record in self.compilations():

@@ -46,7 +46,7 @@ class Execution:
 
     def go(self) -> None:
         """Raises `Failed`, `Rejected` or `NotRun`; returns if the program passed."""
-        with self.phases.telling_compiles():
+        with self.phases.reporting_compiles():
             setup.set_up(self.settings, self.phases)
             if self.settings.get("only_setup"):
                 return
@@ -147,7 +147,7 @@ class Execution:
             dynamic=self.compile.get("dynamic"),
         )
         try:
-            with self.phases.telling_compiles():
+            with self.phases.reporting_compiles():
                 self._calls(compiled, CompilerLog(self.source), backend)
         except Failed as failed:
             return failed.failure
@@ -241,14 +241,14 @@ class Execution:
                 kind,
                 phase,
                 layer=layer,
-                oracle=self._accuser(phase, raised),
+                oracle=self._oracle_of(phase, raised),
                 raised=raised,
                 evidence=evidence,
             )
         ) from None
 
     @staticmethod
-    def _accuser(phase: str, raised: Data) -> str:
+    def _oracle_of(phase: str, raised: Data) -> str:
         """What a failure to build or to compute the reference shows is a defect of ours, unless
         torch raised it while making a BlockMask."""
         ours = phase in ("build", "reference") and not any(

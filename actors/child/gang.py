@@ -31,7 +31,7 @@ PR_SET_PDEATHSIG = 1
 GRACE_S = 5.0
 """Seconds that the other ranks have to end when rank 0 has failed."""
 
-_LEFT_ALONE = re.compile(
+_LOST_PEERS = re.compile(
     r"Connection (?:closed|reset) by peer|Broken pipe|recv(?:Vector|Value) failed"
 )
 """What gloo and its store say to those that remain when a rank has ended."""
@@ -45,15 +45,15 @@ def outcome(size: int, emit: Emit, run: Run) -> Data:
     }  # fmt: skip
     ranks = {rank: _fork(rank, run) for rank in range(1, size)}
     _be(0)
-    told = {0: run(emit)}
+    outcomes = {0: run(emit)}
     emit({"phase": "check"})  # a rank that does not end is missed by this phase's deadline
-    passed = told[0]["status"] == "passed"
+    passed = outcomes[0]["status"] == "passed"
     end = None if passed else time.monotonic() + GRACE_S
     for rank, pid in ranks.items():
         found = _end_of(rank, pid, end)
         if found is not None:
-            told[rank] = found
-    return _spoken_for(told, size)
+            outcomes[rank] = found
+    return _combined(outcomes, size)
 
 
 def _free_port() -> int:
@@ -80,8 +80,8 @@ def _fork(rank: int, run: Run) -> int:
         faulthandler.enable(faults)
         faulthandler.register(signal.SIGUSR2, faults)
         _be(rank)
-        told = run(lambda message: None)
-        Path(f"rank-{rank}.json").write_text(json.dumps(told))
+        found = run(lambda message: None)
+        Path(f"rank-{rank}.json").write_text(json.dumps(found))
     except BaseException:  # a defect of ours: a rank judges whatever the program raises itself
         traceback.print_exc()
     finally:
@@ -90,8 +90,8 @@ def _fork(rank: int, run: Run) -> int:
 
 
 def _end_of(rank: int, pid: int, end: float | None) -> Data | None:
-    """What a rank has told; a crash where it has not. At `end`, a time.monotonic(), it is killed,
-    and None is told of it: it may wait for what rank 0 will not do any more."""
+    """The outcome of a rank; a crash where it has left none. None where it was killed at `end`, a
+    time.monotonic(): it may wait for what rank 0 will not do any more."""
     ended, status = os.waitpid(pid, 0 if end is None else os.WNOHANG)
     while not ended:
         if end is not None and time.monotonic() >= end:
@@ -101,8 +101,8 @@ def _end_of(rank: int, pid: int, end: float | None) -> Data | None:
         time.sleep(0.01)
         ended, status = os.waitpid(pid, os.WNOHANG)
     try:
-        told: Data = json.loads(Path(f"rank-{rank}.json").read_text())
-        return told
+        found: Data = json.loads(Path(f"rank-{rank}.json").read_text())
+        return found
     except (OSError, ValueError):
         return {"status": "failed", "failure": _crash(rank, status), "rejection": None}
 
@@ -117,21 +117,21 @@ def _crash(rank: int, status: int) -> Data:
     }  # fmt: skip
     faults = Path(f"faults-{rank}.txt")
     texts = {"python_stacks": faults.read_text()} if faults.exists() else {}
-    told = failure("crash", "forward", oracle="watchdog", raised=raised, evidence=texts)
-    return told | {"signal": name}
+    crash = failure("crash", "forward", oracle="watchdog", raised=raised, evidence=texts)
+    return crash | {"signal": name}
 
 
-def _spoken_for(told: Mapping[int, Data], size: int) -> Data:
+def _combined(outcomes: Mapping[int, Data], size: int) -> Data:
     """Rank 0's outcome, with the failure of the rank that was not merely left alone."""
-    failed = {rank: one["failure"] for rank, one in told.items() if one["failure"]}
-    first = told[0]
-    broken = [one for one in told.values() if one["status"] == "not_run"]
+    failed = {rank: one["failure"] for rank, one in outcomes.items() if one["failure"]}
+    first = outcomes[0]
+    broken = [one for one in outcomes.values() if one["status"] == "not_run"]
     if broken:
         return broken[0]
-    reasons = [one["rejection"] for one in told.values() if one["status"] == "rejected"]
+    reasons = [one["rejection"] for one in outcomes.values() if one["status"] == "rejected"]
     if not failed:
         return first | {"status": "rejected", "rejection": reasons[0]} if reasons else first
-    own = [rank for rank, found in failed.items() if not _left_alone(found)]
+    own = [rank for rank, found in failed.items() if not _lost_its_peers(found)]
     if not own and reasons:
         return first | {"status": "rejected", "rejection": reasons[0], "failure": None}
     rank = own[0] if own else min(failed)
@@ -140,5 +140,5 @@ def _spoken_for(told: Mapping[int, Data], size: int) -> Data:
     return first | {"status": "failed", "failure": found, "rejection": None}
 
 
-def _left_alone(found: Data) -> bool:
-    return bool(found["raised"] and _LEFT_ALONE.search(found["raised"]["message"]))
+def _lost_its_peers(found: Data) -> bool:
+    return bool(found["raised"] and _LOST_PEERS.search(found["raised"]["message"]))

@@ -1,4 +1,4 @@
-"""Which phase the program is in, told as it is entered, and how long each took."""
+"""Which phase the program is in, reported as it is entered, and how long each took."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Phases:
         return marked
 
     @contextmanager
-    def telling_compiles(self) -> Iterator[None]:
+    def reporting_compiles(self) -> Iterator[None]:
         """Enters "compile" whenever dynamo or a lazy backward compiles, in any phase, and then
         goes back. `torch._dynamo.reset()` drops dynamo's callbacks: enter again after it.
         """

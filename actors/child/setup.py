@@ -17,8 +17,8 @@ from attnfuzz.actors.child.outcomes import Data, NotRun
 from attnfuzz.actors.child.phases import Phases
 from attnfuzz.actors.child.program_module import execute_file
 
-SAID = 500
-"""Characters of an exception's text that are told."""
+LONGEST = 500
+"""Characters of an exception's text that are kept."""
 
 
 def set_up(settings: Data, phases: Phases) -> None:
@@ -27,12 +27,12 @@ def set_up(settings: Data, phases: Phases) -> None:
     for path in settings.get("preload") or ():
         what = f"preload file {path}"
         phases.set_up(what)
-        with _told(what, path):
+        with _as_not_run(what, path):
             execute_file(Path(path), Path(path).stem)
     if settings.get("function"):
         what = f"kernel.target: {settings['function']}"
         phases.set_up(what)
-        with _told(what, None):
+        with _as_not_run(what, None):
             _find(settings["function"], what)
 
 
@@ -48,14 +48,14 @@ def _find(target: str, what: str) -> None:
 
 
 @contextmanager
-def _told(what: str, file: str | None) -> Iterator[None]:
+def _as_not_run(what: str, file: str | None) -> Iterator[None]:
     """Turns whatever is raised inside into `NotRun`: `what`, the line of `file`, the exception."""
     try:
         yield
     except NotRun:
         raise
     except BaseException as error:  # it may raise SystemExit too
-        text = " ".join(exceptions.text_of(error).split())[:SAID]
+        text = " ".join(exceptions.text_of(error).split())[:LONGEST]
         kind = exceptions.qualified_name(type(error))
         lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
         line = f", line {lines[-1]}" if lines else ""

@@ -100,13 +100,13 @@ def _of(tensor: torch.Tensor, args: tuple[Any, ...], names: list[str], *, return
         "device": str(tensor.device),
     }
     if returned:
-        properties["stride"] = telling_strides(tensor)
+        properties["stride"] = significant_strides(tensor)
         properties["requires_grad"] = tensor.requires_grad
         properties["aliases"] = _aliases(tensor, args, names)
     return properties
 
 
-def telling_strides(tensor: torch.Tensor) -> tuple[int | None, ...]:
+def significant_strides(tensor: torch.Tensor) -> tuple[int | None, ...]:
     """The strides, None where the extent is 0 or 1; all None for an empty tensor."""
     if tensor.numel() == 0:
         return (None,) * tensor.dim()
@@ -127,6 +127,6 @@ def _aliases(tensor: torch.Tensor, args: tuple[Any, ...], names: list[str]) -> t
 
 
 def _memory(tensor: torch.Tensor) -> int:
-    """What tells a tensor's memory apart; 0 for none. Fake tensors have no address."""
+    """What identifies a tensor's memory; 0 for none. Fake tensors have no address."""
     storage = tensor.untyped_storage()
     return storage._cdata if isinstance(tensor, FakeTensor) else storage.data_ptr()

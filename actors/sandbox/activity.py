@@ -25,8 +25,8 @@ length at most, as what waits for ever may look like that too."""
 
 @dataclass(frozen=True)
 class Thread:
-    """What Linux tells of a thread: its state, the seconds that it has run, and, where the kernel
-    tells that, those that it waited for a CPU before it got one, and how often it got one."""
+    """What Linux shows of a thread: its state, the seconds that it has run, and, where the kernel
+    counts that, those that it waited for a CPU before it got one, and how often it got one."""
 
     state: str
     ran: float
@@ -39,7 +39,7 @@ class Thread:
         if ran > POLLING * seconds or states in ("DD", "DR", "RD"):  # D: waits for the disk
             return True
         if states == "RR" and self.turns == before.turns:
-            return True  # it still waits for its turn, which is not told before it gets it
+            return True  # it still waits for its turn, which is not counted before it gets it
         if self.waited is None or before.waited is None:
             return False
         return ran + self.waited - before.waited > WANTING * seconds
@@ -88,7 +88,7 @@ def _kept(threads: dict[int, Thread], before: dict[int, Thread], seconds: float)
         known = before.get(number, NEW)
         waited += (thread.waited or 0.0) - (known.waited or 0.0)
         if thread.state == known.state == "R" and thread.ran == known.ran:
-            waited += seconds  # it still waits, which is not told before it gets its turn
+            waited += seconds  # it still waits, which is not counted before it gets its turn
         ran += thread.ran - known.ran
     others = seconds - ran / len(os.sched_getaffinity(0))
     return max(0.0, min(waited, others))
@@ -108,8 +108,8 @@ def _threads(pids: Iterable[int]) -> dict[int, Thread]:
 
 def _thread(folder: str) -> Thread:
     with open(f"{folder}/stat", "rb") as file:
-        told = file.read().rpartition(b")")[2].split()
-    state, ticks = told[0].decode(), int(told[11]) + int(told[12])
+        fields = file.read().rpartition(b")")[2].split()
+    state, ticks = fields[0].decode(), int(fields[11]) + int(fields[12])
     try:
         with open(f"{folder}/schedstat", "rb") as file:
             ran, waited, turns = (int(number) for number in file.read().split())

@@ -100,17 +100,17 @@ class ForkServer:
 
     def _handshake(self, toolchain: str) -> dict[str, str]:
         try:
-            told = self.receive(START_S)
+            reply = self.receive(START_S)
         except ZygoteDied:
             raise SandboxError(
                 f"{toolchain}: cannot import torch and compile: {self._last_words()}"
             ) from None
-        if told is None:
+        if reply is None:
             raise SandboxError(f"{toolchain}: importing torch took more than {START_S:.0f} s")
-        if "broken" in told:
-            reason = " ".join(str(told["broken"]).split())
+        if "broken" in reply:
+            reason = " ".join(str(reply["broken"]).split())
             raise SandboxError(f"{toolchain}: cannot import torch and compile: {reason[:600]}")
-        return told["ready"] | {"cpu": cpu_model(), "os": platform.platform()}
+        return reply["ready"] | {"cpu": cpu_model(), "os": platform.platform()}
 
     def _last_words(self) -> str:
         lines = self._errors.read_text(errors="replace").strip().splitlines()
@@ -135,10 +135,10 @@ class ForkServer:
             socket.send_fds(self.link, [json.dumps(message).encode()], [pipe])
         except ConnectionError:
             raise ZygoteDied from None
-        told = self.receive(10.0)
-        if told is None:
+        reply = self.receive(10.0)
+        if reply is None:
             raise ZygoteDied
-        pid = int(told["forked"])
+        pid = int(reply["forked"])
         self._sessions.add(pid)
         return pid
 
@@ -147,7 +147,7 @@ class ForkServer:
         return procs.descendants(self._process.pid)
 
     def kill_below(self) -> None:
-        """Ends everything that runs below the zygote, which then tells of its child's end."""
+        """Ends everything that runs below the zygote, which then reports its child's end."""
         procs.kill_all(self.below)
 
     def sweep(self) -> float:
@@ -157,10 +157,10 @@ class ForkServer:
             self.link.send(b'{"op": "collect"}')
         except ConnectionError:
             raise ZygoteDied from None
-        told = self.receive(8.0)
-        if told is None or not told["collected"]:
+        reply = self.receive(8.0)
+        if reply is None or not reply["collected"]:
             raise ZygoteDied
-        return float(told["cpu_s"])
+        return float(reply["cpu_s"])
 
     def forget(self, pid: int) -> None:
         """Notes that the session of child `pid` has ended."""

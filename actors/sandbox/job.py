@@ -1,4 +1,4 @@
-"""What the sandbox is asked to do with a program: the job, its limits and its deadlines."""
+"""What the sandbox does with a program: the job, its limits and its deadlines."""
 
 from __future__ import annotations
 

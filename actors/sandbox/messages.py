@@ -1,4 +1,4 @@
-"""What a child says: lines of JSON behind a token that only this run knows."""
+"""What a child reports: lines of JSON behind a token that only this run knows."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ class Messages:
 
     def read(self) -> tuple[list[dict[str, Any]], bool]:
         """The messages that have come, and whether more may come (False at the pipe's end)."""
-        told: list[dict[str, Any]] = []
+        found: list[dict[str, Any]] = []
         for _ in range(64):  # 4 MiB a call at most, so that a flood cannot keep us from deadlines
             try:
                 data = os.read(self.fd, 1 << 16)
             except BlockingIOError:
-                return told, True
+                return found, True
             if not data:
-                return told, False
-            told += self._split(data)
-        return told, True
+                return found, False
+            found += self._split(data)
+        return found, True
 
     def _split(self, data: bytes) -> list[dict[str, Any]]:
         before, newline, after = data.rpartition(b"\n")

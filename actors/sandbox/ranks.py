@@ -35,7 +35,7 @@ def of_ranks(directory: Path, spy: Callable[[int], str] | None) -> dict[str, str
         procs.send(pids[rank], confine.STACKS_SIGNAL)
     time.sleep(0.3)  # each writes its own
     places = {rank: _place(directory, rank) for rank in sorted(pids)}
-    evidence = {"ranks": told(places)}
+    evidence = {"ranks": summary(places)}
     if spy is not None:
         spied = [rank for rank in sorted(pids) if 0 < rank < SPIED_ON]
         evidence |= {f"stacks of rank {rank}": spy(pids[rank]) for rank in spied}
@@ -60,7 +60,7 @@ def _place(directory: Path, rank: int) -> Place:
     return tuple(frame for frame in frames if not frame[0].startswith(OURS))
 
 
-def told(places: dict[int, Place]) -> str:
+def summary(places: dict[int, Place]) -> str:
     """One line a rank, then those that are elsewhere than most, or which are together."""
     lines = [f"rank {rank}: {_at(place)}" for rank, place in places.items()]
     together: dict[Place, list[str]] = {}
@@ -86,16 +86,16 @@ def _comparable(place: Place) -> Place:
 
 def _at(place: Place) -> str:
     """The innermost function, that calls an operator if one does, and the first line outside torch:
-    the collective, and who asked for it."""
+    the collective, and what called it."""
     if not place:
         return "has ended"
     inner = next((frame for frame in place if not frame[0].endswith("torch/_ops.py")), place[0])
     outer = next((frame for frame in place if "/torch/" not in frame[0]), place[-1])
-    code = _asked(linecache.getlines(outer[0])[: outer[1]])
+    code = _calling_line(linecache.getlines(outer[0])[: outer[1]])
     return f"{inner[2]} ({_short(inner[0])}:{inner[1]}), from {_short(outer[0])}:{outer[1]}: {code}"
 
 
-def _asked(lines: list[str]) -> str:
+def _calling_line(lines: list[str]) -> str:
     """The last of `lines`; where it waits for a collective that generated code has begun, that."""
     *earlier, last = (line.strip() for line in lines or [""])
     if waits := _WAITS.match(last):

@@ -72,7 +72,7 @@ def py_spy(pid: int, within: float = 20.0) -> str:
     text = ""
     for native in (["--native"], []):
         try:
-            said = subprocess.run(
+            ran = subprocess.run(
                 [tool, "dump", "--pid", str(pid), *native],
                 capture_output=True, text=True, errors="replace", timeout=within, check=False,
             )  # fmt: skip
@@ -81,9 +81,9 @@ def py_spy(pid: int, within: float = 20.0) -> str:
             continue
         except OSError as error:  # no process may be started, say
             return f"py-spy: {error.strerror}"
-        if said.returncode == 0:
-            return said.stdout
-        text = said.stderr
+        if ran.returncode == 0:
+            return ran.stdout
+        text = ran.stderr
     return text
 
 

@@ -88,7 +88,7 @@ def of_ending(ending: Ending) -> Outcome:
 
 
 def fatal_signal(directory: Path) -> int | None:
-    """The signal of which faulthandler has told. Torch's own printer of native stacks, which
+    """The signal that faulthandler has reported. Torch's own printer of native stacks, which
     comes after it, allocates: where the heap is corrupt it can be stuck for ever."""
     found = _FATAL.search(stacks.tail(directory / confine.FAULTS))
     return _SIGNALS[found[1]] if found else None
@@ -140,7 +140,7 @@ def of_killed_zygote(ending: Ending) -> Outcome:
 
 
 def of_defect(ending: Ending, text: str) -> Outcome:
-    """An exception in the harness itself, told by the child."""
+    """An exception in the harness itself, reported by the child."""
     last = text.strip().rpartition("\n")[2]
     raised = Raised(type=last.partition(":")[0], message=last)
     outcome = _failed(ending, FailureKind.RUNTIME_ERROR, raised)

@@ -2,12 +2,12 @@
 
 Run as a script by the toolchain's interpreter, `python zygote.py SOCKET_FD HEADERS_DIR TARGET`;
 needs the standard library and torch alone. It has one thread and touches no accelerator. Over the
-socket (SOCK_SEQPACKET, JSON; the other end is `actors.sandbox.fork_server`) it is told
+socket (SOCK_SEQPACKET, JSON; the other end is `actors.sandbox.fork_server`) it gets
 
     {"op": "fork", "directory", "token", "limits", "marker"} + the write end of the child's pipe
     {"op": "collect"}                 wait for everything that the last child left behind
 
-and tells {"ready": environment} or {"broken": sentence} once, then for each program {"forked": pid}
+and sends {"ready": environment} or {"broken": sentence} once, then for each program {"forked": pid}
 and {"ended": wait status, "cpu_s", "peak_rss_mb", "left": whether processes are left behind}, and
 after collecting {"collected": bool, "cpu_s"}. It ends, with all it started, when the socket closes.
 
@@ -54,7 +54,7 @@ from attnfuzz.actors.targets.children import CHILDREN  # noqa: E402
 
 JOB = "job.json"
 OPTIONAL = ("flash_attn", "torch_npu")
-"""Packages of kernels, told of where they are installed."""
+"""Packages of kernels, reported where they are installed."""
 
 
 def main() -> None:
@@ -69,12 +69,12 @@ def main() -> None:
     try:
         environment = prepare(headers, target)
     except Exception as error:
-        tell(link, {"broken": f"{type(error).__name__}: {error}"[:2000]})
+        send(link, {"broken": f"{type(error).__name__}: {error}"[:2000]})
         raise
     # From here on the end of the socket says that the owner died. The signal would also come when
     # only the thread that started us ends.
     confine.prctl(confine.PR_SET_PDEATHSIG, 0)
-    tell(link, {"ready": environment})
+    send(link, {"ready": environment})
     try:
         serve(link)
     finally:
@@ -117,8 +117,8 @@ def compiler_version() -> str:
     compiler = shutil.which(os.environ.get("CXX", "g++"))
     if compiler is None:
         return "none"
-    said = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False)
-    return said.stdout.partition("\n")[0]
+    ran = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False)
+    return ran.stdout.partition("\n")[0]
 
 
 def serve(link: socket.socket) -> None:
@@ -129,7 +129,7 @@ def serve(link: socket.socket) -> None:
             return
         request = json.loads(data)
         if request["op"] == "collect":
-            tell(link, collect())
+            send(link, collect())
         elif not run_one(link, request, fds[0]):
             return
 
@@ -141,7 +141,7 @@ def run_one(link: socket.socket, request: dict[str, Any], pipe: int) -> bool:
     if pid == 0:
         run_child(request, pipe, parent)
     os.close(pipe)
-    tell(link, {"forked": pid})
+    send(link, {"forked": pid})
     ended = os.pidfd_open(pid)
     try:
         readable, _, _ = select.select([ended, link.fileno()], [], [])
@@ -151,7 +151,7 @@ def run_one(link: socket.socket, request: dict[str, Any], pipe: int) -> bool:
         return False  # while a child runs nothing is sent: the socket has closed
     _, status, usage = os.wait4(pid, 0)
     others = collect(0.0)
-    tell(link, {
+    send(link, {
         "ended": status,
         "cpu_s": usage.ru_utime + usage.ru_stime + others["cpu_s"],
         "peak_rss_mb": usage.ru_maxrss / 1024,
@@ -204,7 +204,7 @@ def emitter(pipe: int, token: str) -> Callable[[dict[str, Any]], None]:
     return emit
 
 
-def tell(link: socket.socket, message: dict[str, Any]) -> None:
+def send(link: socket.socket, message: dict[str, Any]) -> None:
     link.send(json.dumps(message).encode())
 
 

@@ -37,8 +37,8 @@ class ChildTarget(ABC):
     @abstractmethod
     def warm_up(self, headers: Path) -> dict[str, str]:
         """What is done after torch is imported, once for all children: first compiles, with the
-        precompiled headers in `headers`. Starts no thread. Gives what is to be said of the device
-        in the zygote's environment. Raises what torch raises."""
+        precompiled headers in `headers`. Starts no thread. Gives entries about the device
+        for the zygote's environment. Raises what torch raises."""
 
     @abstractmethod
     def execution(self, settings: dict[str, Any], phases: Phases) -> Execution:

@@ -62,5 +62,5 @@ def _compile(compiler: str, options: Sequence[str], text: str, library: str) -> 
         input=text, capture_output=True, text=True, errors="replace", check=False,
     )  # fmt: skip
     if ran.returncode != 0:
-        said = next((line for line in ran.stderr.splitlines() if "error" in line), ran.stderr)
-        raise ShimError(f"{compiler} cannot build the virtual device: {said[:400]}")
+        reason = next((line for line in ran.stderr.splitlines() if "error" in line), ran.stderr)
+        raise ShimError(f"{compiler} cannot build the virtual device: {reason[:400]}")

@@ -150,7 +150,7 @@ class Target(ABC):
         """The program as it is run here."""
         return source(program, self.device)
 
-    # -- what is told of it --------------------------------------------------------------------
+    # -- how reports name it --------------------------------------------------------------------
 
     def environment(self, other: Mapping[str, str]) -> dict[str, str]:
         """`other`, which may be of another target of the same toolchain, with this one instead."""

@@ -2,7 +2,8 @@
 
 Arguments are made on the CPU, where the reference and its yardstick are computed, and copied to
 the device with their strides, offsets and shared memory. What a run gives is copied back, for
-which the device has to be done: an error that it tells late is raised inside the run it belongs to.
+which the device has to be done: an error that it reports late is raised inside the run that it
+belongs to.
 The process has the device for itself, and is gone with it after one program, whatever it broke.
 """
 
@@ -53,7 +54,7 @@ class DeviceExecution(Execution):
         return torch.get_device_module(self.device)
 
     def _given(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Arguments on the device; CUDA graphs are told that what they gave before is read."""
+        """Arguments on the device; CUDA graphs learn that their last outputs have been read."""
         torch.compiler.cudagraph_mark_step_begin()
         with self._exceptions("build", None):
             given = tuple(map(ToDevice(self.device), args))
@@ -77,7 +78,7 @@ class DeviceExecution(Execution):
         }
 
     def _blames_layer(self, failure: Data) -> bool:
-        """A device that has told of an illegal access computes nothing more in this process."""
+        """A device that has reported an illegal access computes nothing more in this process."""
         return failure["kind"] != "illegal_access" and super()._blames_layer(failure)
 
     def _rerun(self, backend: str) -> Data | None:

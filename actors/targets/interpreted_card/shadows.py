@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 
 
 class NoShadow(Exception):
-    """A tensor's numbers are not known: they come from what only told its shape."""
+    """A tensor's numbers are not known: they come from an operator that gave the shape only."""
 
 
 def attach(fake: torch.Tensor, real: torch.Tensor) -> None:
@@ -35,7 +35,7 @@ def shadow(value: Any) -> Any:
 
 
 class ShadowMode(FakeTensorMode):
-    """A mode whose fake tensors have shadows, as far as those can be told."""
+    """A mode whose fake tensors have shadows, as far as they can be computed."""
 
     def dispatch(
         self,

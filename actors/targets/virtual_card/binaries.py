@@ -1,4 +1,4 @@
-"""What a compiled kernel, an ELF file, says of itself: NVIDIA's cubins and AMD's code objects."""
+"""What a compiled kernel, an ELF file, uses of a card: NVIDIA's cubins and AMD's code objects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REGISTERS, STACK_FRAME = 0x2F, 0x11
 
 
 @dataclass(frozen=True)
-class Said:
+class Usage:
     """Registers and bytes of stack (where registers are spilled to) of a thread; `max_threads` of a
     block where the binary limits them, else 0."""
 
@@ -21,16 +21,16 @@ class Said:
     max_threads: int = 0
 
 
-def of_cubin(cubin: bytes) -> Said:
+def of_cubin(cubin: bytes) -> Usage:
     """Of a kernel for an NVIDIA card."""
-    said = _attributes(cubin)
-    return Said(said.get(REGISTERS, 0), said.get(STACK_FRAME, 0))
+    found = _attributes(cubin)
+    return Usage(found.get(REGISTERS, 0), found.get(STACK_FRAME, 0))
 
 
-def of_code_object(hsaco: bytes) -> Said:
+def of_code_object(hsaco: bytes) -> Usage:
     """Of a kernel for an AMD card: what its metadata, a MessagePack map in a note, has under the
     names of LLVM's AMDGPU guide ("Code Object V5 Metadata")."""
-    return Said(
+    return Usage(
         _largest(hsaco, b".vgpr_count"),
         _largest(hsaco, b".private_segment_fixed_size"),
         _largest(hsaco, b".max_flat_workgroup_size"),
@@ -54,8 +54,8 @@ def _attributes(cubin: bytes) -> dict[int, int]:
         while place < end:
             form, attribute, value = struct.unpack_from("<BBH", cubin, place)
             if form == 4 and value == 8:  # of the kernel, and of each function that it calls
-                told = struct.unpack_from("<II", cubin, place + 4)[1]
-                found[attribute] = max(told, found.get(attribute, 0))
+                stated = struct.unpack_from("<II", cubin, place + 4)[1]
+                found[attribute] = max(stated, found.get(attribute, 0))
             place += 4 + (value if form == 4 else 0)
     return found
 

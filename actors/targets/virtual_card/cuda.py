@@ -1,12 +1,12 @@
-"""Torch and Triton, told that a card is there: Inductor then compiles for it as for a real one.
+"""Makes torch and Triton believe that a card is there: Inductor then compiles for it.
 
 "cuda" is what torch calls the cards of NVIDIA, and those of AMD too.
 
 `install` is called once in a zygote that has loaded `virtual_card.shim`. What is compiled goes all
 the way to a cubin, whose use of the card is noted in `KERNELS` when it would be loaded; there
 Triton's own checks (shared memory, threads with that many registers) raise what they would raise.
-`torch.cuda.is_available()` is true for those who compile (`ASKERS`), and false for everybody else:
-where it is true, torch makes real tensors. What Inductor and dynamo ask of devices says true.
+`torch.cuda.is_available()` is true for callers that compile (`COMPILERS`), false for all others:
+where it is true, torch makes real tensors. What Inductor and dynamo look up about devices is true.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ class Kernel:
     cubin_bytes: int
 
 
-ASKERS = ("torch._inductor", "torch.utils._triton")
-"""The modules, with all below them, that are told that CUDA is available: tiles, atomics and what
-needs a certain architecture depend on it."""
+COMPILERS = ("torch._inductor", "torch.utils._triton")
+"""The modules, with all below them, for which CUDA is available: tiles, atomics and what needs a
+certain architecture depend on it."""
 
 KERNELS: list[Kernel] = []
 """The kernels of this process, in the order in which they would have been loaded."""
 
 
 def tell_build(card: Card) -> None:
-    """Makes torch one built for `card`. To be called before Inductor is imported: much of it asks
-    then. Imports torch."""
+    """Makes torch one built for `card`. To be called before Inductor is imported, which looks
+    at it then. Imports torch."""
     import torch
 
     if card.is_amd:
-        torch.version.hip = "6.4"  # what tells torch's ROCm build from its CUDA build
+        torch.version.hip = "6.4"  # distinguishes torch's ROCm build from its CUDA build
 
 
 Runner = Callable[[Any], Callable[..., Any]]
@@ -92,8 +92,8 @@ def _fold_like(before: Callable[..., Any], after: Callable[..., Any]) -> None:
 
 
 def _device() -> Callable[..., int]:
-    """A function that says 0, whatever it is asked: the device, or its stream. A fresh one each
-    time, since dynamo tells functions by identity."""
+    """A function that gives 0, whatever its arguments: the device, or its stream. A fresh one each
+    time, since dynamo distinguishes functions by identity."""
     return lambda *_, **__: 0
 
 
@@ -118,11 +118,11 @@ def _generator() -> Any:
 
 
 def _answers(card: Card) -> dict[str, Callable[..., Any]]:
-    """What `torch.cuda` says."""
+    """What replaces functions of `torch.cuda`."""
 
     def is_available() -> bool:
-        asker = sys._getframe(1).f_globals.get("__name__", "")
-        return asker.startswith(ASKERS)
+        caller = sys._getframe(1).f_globals.get("__name__", "")
+        return caller.startswith(COMPILERS)
 
     return {
         "is_available": is_available,
@@ -152,9 +152,9 @@ def _register_interface(card: Card, answers: dict[str, Callable[..., Any]]) -> N
         current_device = staticmethod(_device())
         get_device_properties = staticmethod(answers["get_device_properties"])
 
-    said = {name: staticmethod(answer) for name, answer in answers.items()}
+    methods = {name: staticmethod(answer) for name, answer in answers.items()}
     virtual = type("VirtualCudaInterface", (interfaces.CudaInterface,), {
-        **said,
+        **methods,
         "Worker": Worker,
         "exchange_device": staticmethod(_device()),
         "maybe_exchange_device": staticmethod(_device()),
@@ -184,10 +184,10 @@ def _driver(card: Card) -> Any:
             }  # fmt: skip
 
         def load_binary(self, name: str, cubin: bytes, shared: int, device: int) -> tuple[int, ...]:
-            said = (of_code_object if card.is_amd else of_cubin)(cubin)
-            KERNELS.append(Kernel(name, shared, said.registers, said.stack_bytes, len(cubin)))
-            threads = said.max_threads or card.threads_with(said.registers)
-            return 0, 0, said.registers, said.stack_bytes // 4, threads
+            usage = (of_code_object if card.is_amd else of_cubin)(cubin)
+            KERNELS.append(Kernel(name, shared, usage.registers, usage.stack_bytes, len(cubin)))
+            threads = usage.max_threads or card.threads_with(usage.registers)
+            return 0, 0, usage.registers, usage.stack_bytes // 4, threads
 
     class Driver:
         utils = Utils()
@@ -292,12 +292,12 @@ def _choose_unmeasured(loads: Callable[[Any], bool]) -> None:
     config.benchmark_epilogue_fusion = False  # or epilogues are measured, each on real tensors
 
     def times(choices: Sequence[Any], **_: object) -> dict[Any, float]:
-        told = dict.fromkeys(choices, float("inf"))
+        seconds = dict.fromkeys(choices, float("inf"))
         for choice in sorted(choices, key=lambda one: isinstance(one, ExternKernelCaller)):
             if loads(choice):
-                told[choice] = 1.0
+                seconds[choice] = 1.0
                 break
-        return told
+        return seconds
 
     def make_benchmark_fn(*_: object, **__: object) -> Callable[..., dict[Any, float]]:
         return times
@@ -331,6 +331,6 @@ def _within(owner: type, name: str, context: Callable[[], Any]) -> None:
     setattr(owner, name, within)
 
 
-def told() -> list[dict[str, Any]]:
+def loaded_kernels() -> list[dict[str, Any]]:
     """The kernels so far, as data."""
     return [asdict(kernel) for kernel in KERNELS]

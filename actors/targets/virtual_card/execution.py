@@ -26,7 +26,7 @@ VALUES = ("numbers", "purity", "determinism", "batch_permutation")
 """The oracles that need them."""
 
 NO_FUSED_SDPA = "virtual: the math back-end is chosen, never a fused one"
-"""Said of SDPA on AMD's cards, whose rules are not known here."""
+"""Noted for SDPA on AMD's cards, whose rules are not known here."""
 
 NO_VALUES = {
     "pattern": r"^[\w.]*(DataDependentOutput|DynamicOutputShape|UnsupportedOperator)Exception: ",
@@ -60,7 +60,7 @@ class VirtualExecution(Execution):
 
     @property
     def kernels(self) -> list[Data]:
-        return cuda.told()
+        return cuda.loaded_kernels()
 
     def _given(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(map(ToCard(self.mode, self.device), args))

@@ -70,10 +70,12 @@ def load(cache: Path, npu: Npu) -> None:
 
 def source(names: Iterable[str], npu: Npu) -> str:
     """C++ that defines those functions."""
-    told = ANSWERS | {
+    definitions = ANSWERS | {
         "aclrtGetSocName": f'const char *aclrtGetSocName() {{ return "{npu.soc}"; }}',
     }
-    lines = [told.get(name) or _handle(name) or f"long {name}() {{ return 0; }}" for name in names]
+    lines = [
+        definitions.get(name) or _handle(name) or f"long {name}() {{ return 0; }}" for name in names
+    ]
     return 'extern "C" {\nstatic char some;\n' + "\n".join(lines) + "\n}\n"
 
 
@@ -98,7 +100,7 @@ def functions(torch: Path, torch_npu: Path) -> set[str]:
 
 
 def _symbols(which: str, libraries: Iterable[Path]) -> Iterator[str]:
-    """Names of dynamic symbols. Those with a version are of the C library and its kin."""
+    """Names of dynamic symbols. Those with a version are of the C library and those below it."""
     nm = shutil.which("nm")
     if nm is None:
         raise ShimError("there is no nm (of binutils), which reads what torch_npu needs")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from attnfuzz.corpus.bucket import Tried
 from attnfuzz.corpus.store.store import State, Store
 from attnfuzz.fuzz.campaign.config import CampaignConfig
 from attnfuzz.fuzz.campaign.controller import Campaign, CampaignError, CampaignResult
@@ -88,7 +89,7 @@ def test_everything_ends_in_an_end_state(whole: dict[str, Any]) -> None:
 
 def test_the_script_is_tried_and_the_count_is_kept(whole: dict[str, Any]) -> None:
     for bucket in whole["buckets"].values():
-        assert {"runs": 3, "reproduced": 3} in bucket.notes["repro"].values()
+        assert Tried(runs=3, reproduced=3) in bucket.tried.values()
 
 
 @pytest.mark.parametrize("size", [1, 5])

@@ -1,8 +1,8 @@
 """What runs next: new programs, or the next step with a finding.
 
 A *stage* is one step with one finding (confirm, minimize, validate, variants): a state machine
-that is asked for tasks and told what became of them. The controller keeps the pool busy with both
-kinds of work; `FairShare` says which kind is behind.
+that gives out tasks and takes the answers. The controller keeps the pool busy with both kinds of
+work; `FairShare` says which kind is behind.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from attnfuzz.generators.model.program import Program
 
 
 class Stage(Protocol):
-    """See the module's docstring. `others` are failures that are not the one looked into."""
-
-    name: str
+    """See the module's docstring. `other_failures` are those met on the way that are not the one
+    looked into, each with its program."""
 
     @property
-    def others(self) -> list[tuple[Program, Outcome]]: ...
+    def other_failures(self) -> list[tuple[Program, Outcome]]: ...
 
     @property
     def finished(self) -> bool: ...
 
-    def ask(self) -> Task | None:
-        """The next task; None when there is none now (more may come after `tell`)."""
+    def next_task(self) -> Task | None:
+        """The next task; None when there is none now (more may come after `report`)."""
 
-    def tell(self, task: Task, answer: Answer) -> None: ...
+    def report(self, task: Task, answer: Answer) -> None:
+        """Takes the answer to a task that `next_task` gave."""
 
 
 def outcomes_of(task: Task, answer: Answer) -> list[Outcome]:
@@ -83,7 +83,7 @@ class Timetable:
         last = self.last_shard_when_pending if pending else self.last_shard
         return elapsed < self.seconds * last
 
-    def must_round_off(self, elapsed: float) -> bool:
+    def must_wind_down(self, elapsed: float) -> bool:
         return elapsed >= self.seconds * self.last_step
 
     def is_over(self, elapsed: float) -> bool:

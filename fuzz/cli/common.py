@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 MAX_WORKERS = 1024
 
+CAMPAIGNS = Path("campaigns")
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 Preload = Annotated[
     list[Path] | None,
@@ -137,3 +139,13 @@ def check_function(program: Program, allowed: Sequence[str] | None, where: str) 
 def sha256(path: Path) -> str:
     """Hex digest of the file at `path`."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def newest_campaign() -> Path:
+    """The directory under `campaigns/` whose database was written last."""
+    from attnfuzz.corpus.store.store import DATABASE
+
+    databases = list(CAMPAIGNS.glob(f"*/{DATABASE}"))
+    if not databases:
+        raise UserError(f"{CAMPAIGNS}: expected a campaign's directory there, found none; name one")
+    return max(databases, key=lambda path: (path.stat().st_mtime, path)).parent

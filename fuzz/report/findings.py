@@ -149,11 +149,11 @@ def case_folders(folder: Path) -> list[Path]:
 
 def script_runs(bucket: Bucket) -> str | None:
     """How often a bucket's scripts failed by themselves in a clean process: "3/3"."""
-    tried = list(bucket.notes.get("repro", {}).values())
+    tried = list(bucket.tried.values())
     if not tried:
         return None
-    best = max(tried, key=lambda one: (one["reproduced"], -one["runs"]))
-    return f"{best['reproduced']}/{best['runs']}"
+    best = max(tried, key=lambda one: (one.reproduced, -one.runs))
+    return f"{best.reproduced}/{best.runs}"
 
 
 def smallest_script(folder: Path) -> str | None:

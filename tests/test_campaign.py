@@ -298,7 +298,8 @@ def test_a_shard_that_no_worker_survives_is_recorded_and_left(tmp_path: Path) ->
                 return WorkerDied(3)
             return super().answer(task)
 
-    assert run(tmp_path, pool=Dying()).ended == "nothing left"
+    result = run(tmp_path, pool=Dying())
+    assert result.ended == "nothing left" and result.snapshot.lost == 1
     assert found(tmp_path)["executed"] == (SHARDS - 1) * PER_SHARD
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from attnfuzz.actors.sandbox.job import Deadlines
 from attnfuzz.actors.sandbox.verdict import ASLEEP
-from attnfuzz.fuzz.campaign.schedule import FairShare, Timetable
+from attnfuzz.fuzz.campaign.schedule import FairShare, Timetable, outcomes_of
 from attnfuzz.fuzz.campaign.tasks import Answer, RunTask, TaskFailed, WorkerDied
 from attnfuzz.fuzz.reduce.confirm import Confirm, attempts_for, is_flaky
 from attnfuzz.fuzz.reduce.deadlines import candidate_s, shorter_deadlines
@@ -127,6 +127,13 @@ def test_a_run_that_is_lost_is_made_again_as_often_as_there_are_runs() -> None:
         stage.report(task, answers[told])
         told += 1
     assert stage.finished and (stage.failed, stage.runs, told) == (1, 1, 4)
+
+
+@pytest.mark.parametrize("answer", [WorkerDied(3), TaskFailed("ours")])
+def test_a_run_that_no_worker_survived_is_lost_and_not_refused(answer: Answer) -> None:
+    outcomes = outcomes_of(RunTask((Program(), Program())), answer)
+    assert [outcome.status for outcome in outcomes] == ["lost", "lost"]
+    assert outcomes[0].rejection in ("the worker died", "ours")
 
 
 def test_what_mostly_fails_otherwise_is_told() -> None:

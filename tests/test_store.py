@@ -226,7 +226,7 @@ def test_a_database_of_another_version_is_refused(store: Store) -> None:
 WRITER = """
     import sys
     sys.path.insert(0, "tests")
-    from attnfuzz.corpus.store import Store
+    from attnfuzz.corpus.store.store import Store
     from test_store import Report, program, wrong
     store = Store(sys.argv[1])
     start = store.next_shard_index()
@@ -266,7 +266,7 @@ def test_sigkill_at_any_instant_loses_nothing_that_was_recorded(tmp_path: Path) 
 FILLER = """
     import resource, signal, sys
     sys.path.insert(0, "tests")
-    from attnfuzz.corpus.store import Store, StoreError
+    from attnfuzz.corpus.store.store import Store, StoreError
     from test_store import Report
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))

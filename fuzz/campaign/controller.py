@@ -103,6 +103,7 @@ class Campaign:
         self._shards_running: set[int] = set()
         self._stop = threading.Event()
         self._defects: list[str] = []
+        self._lost = 0
         self._executed_before = store.totals().executed
         self._started = clock()
 
@@ -190,6 +191,7 @@ class Campaign:
         self._fair.stop(finished.handle, self._clock())
         if isinstance(finished.result, TaskFailed):
             self._note_defect(finished.result.error)
+        self._lost += isinstance(finished.result, WorkerDied)
         if owner is not None:
             self._queue.report(owner, finished.result)
         else:
@@ -235,6 +237,7 @@ class Campaign:
             doing=doing,
             pending=self._queue.pending,
             not_run=by_status.get("not_run", 0),
+            lost=self._lost,
             defects=by_status.get("defect", 0) + len(self._defects) + len(self._queue.defects),
             buckets=bucket_views(self._queue, self._store),
         )

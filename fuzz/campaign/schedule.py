@@ -33,11 +33,12 @@ class Stage(Protocol):
 
 
 def outcomes_of(task: Task, answer: Answer) -> list[Outcome]:
-    """The outcomes of a RunTask; a task that no worker survived counts as refused, not failed."""
+    """The outcomes of a RunTask; where no worker survived the task, or it raised,
+    each is `lost`."""
     assert isinstance(task, RunTask)
     if isinstance(answer, WorkerDied | TaskFailed):
         why = "the worker died" if isinstance(answer, WorkerDied) else answer.error
-        return [Outcome(status="rejected", rejection=why) for _ in task.programs]
+        return [Outcome(status="lost", rejection=why) for _ in task.programs]
     assert isinstance(answer, list)
     return [outcome for outcome in answer if isinstance(outcome, Outcome)]
 

@@ -24,8 +24,8 @@ from attnfuzz.actors.sandbox.job import Deadlines
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.worker import WorkerConfig
 from attnfuzz.fuzz.campaign.config import load_config
-from attnfuzz.fuzz.campaign.ray_pool import RayPool
-from attnfuzz.fuzz.cli.pool import outcomes
+from attnfuzz.fuzz.pool.opened import outcomes
+from attnfuzz.fuzz.pool.ray_pool import RayPool
 from attnfuzz.generators.model.codec import dump_program
 from attnfuzz.generators.model.outcome import DEADLINE, FailureKind, Outcome
 from attnfuzz.generators.model.program import Program

@@ -16,7 +16,7 @@ from attnfuzz.corpus.store.store import State, Store
 from attnfuzz.fuzz.campaign.config import CampaignConfig
 from attnfuzz.fuzz.campaign.controller import Campaign, CampaignError, CampaignResult
 from attnfuzz.fuzz.campaign.launch import claim
-from attnfuzz.fuzz.campaign.tasks import Answer, RunTask, ShardTask, Task, WorkerDied
+from attnfuzz.fuzz.pool.tasks import Answer, RunTask, ShardTask, Task, WorkerDied
 from attnfuzz.fuzz.report.live import Snapshot
 from attnfuzz.generators.model.outcome import FailureKind
 from tests.support.fake_pool import PASSED, FakePool, Slow, hung, raised

@@ -15,7 +15,7 @@ from attnfuzz.corpus.store.store import Store
 from attnfuzz.fuzz.campaign import known
 from attnfuzz.fuzz.campaign.bucket_index import BucketIndex
 from attnfuzz.fuzz.campaign.known import load_known
-from attnfuzz.fuzz.campaign.tasks import Answer, RunTask, ShardTask, Task
+from attnfuzz.fuzz.pool.tasks import Answer, RunTask, ShardTask, Task
 from attnfuzz.fuzz.report import findings
 from attnfuzz.fuzz.report import tables as report
 from attnfuzz.generators.kernels.specs import Handwritten

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from attnfuzz.corpus.signature import signature
-from attnfuzz.fuzz.campaign.tasks import RunTask
+from attnfuzz.fuzz.pool.tasks import RunTask
 from attnfuzz.fuzz.reduce.judges import fails_again, fails_alike, fails_wherever
 from attnfuzz.fuzz.reduce.minimize import Minimize
 from attnfuzz.fuzz.reduce.search import Minimizer, at_layer

@@ -13,7 +13,7 @@ from attnfuzz.corpus.case import find_cases, read_case
 from attnfuzz.corpus.store.store import Store
 from attnfuzz.fuzz.campaign.config import CampaignConfig
 from attnfuzz.fuzz.campaign.controller import Campaign
-from attnfuzz.fuzz.campaign.tasks import Answer, ReproRun, ReproTask, RunTask, ShardTask, Task
+from attnfuzz.fuzz.pool.tasks import Answer, ReproRun, ReproTask, RunTask, ShardTask, Task
 from attnfuzz.fuzz.reduce.finding import Finding
 from attnfuzz.fuzz.reduce.reduce import confirm, minimize
 from attnfuzz.generators.kernels.specs import Handwritten

@@ -9,7 +9,7 @@ from pathlib import Path
 from test_campaign import run
 
 from attnfuzz.actors.shard import Tally
-from attnfuzz.fuzz.campaign.tasks import Answer, ReproTask, ShardTask, Task
+from attnfuzz.fuzz.pool.tasks import Answer, ReproTask, ShardTask, Task
 from attnfuzz.generators.kernels.specs import Handwritten, Sdpa
 from attnfuzz.generators.model.codec import program_id
 from attnfuzz.generators.model.masks import Causal

@@ -22,9 +22,9 @@ from attnfuzz.corpus.store.store import State, Store
 from attnfuzz.fuzz.campaign.config import CampaignConfig, config_from_data
 from attnfuzz.fuzz.campaign.controller import Campaign
 from attnfuzz.fuzz.campaign.launch import worker_config
-from attnfuzz.fuzz.campaign.pool import run_all
-from attnfuzz.fuzz.campaign.ray_pool import RayPool
-from attnfuzz.fuzz.campaign.tasks import Finished, RunTask, ShardTask, WorkerDied
+from attnfuzz.fuzz.pool.pool import run_all
+from attnfuzz.fuzz.pool.ray_pool import RayPool
+from attnfuzz.fuzz.pool.tasks import Finished, RunTask, ShardTask, WorkerDied
 from attnfuzz.generators.kernels.specs import Handwritten
 from attnfuzz.generators.model.outcome import Outcome
 from attnfuzz.generators.model.program import Program

@@ -8,8 +8,9 @@ import pytest
 
 from attnfuzz.actors.sandbox.job import Deadlines
 from attnfuzz.actors.sandbox.verdict import ASLEEP
-from attnfuzz.fuzz.campaign.schedule import FairShare, Timetable, outcomes_of
-from attnfuzz.fuzz.campaign.tasks import Answer, RunTask, TaskFailed, WorkerDied
+from attnfuzz.fuzz.campaign.schedule import FairShare, Timetable
+from attnfuzz.fuzz.pool.stage import outcomes_of
+from attnfuzz.fuzz.pool.tasks import Answer, RunTask, TaskFailed, WorkerDied
 from attnfuzz.fuzz.reduce.confirm import Confirm, attempts_for, is_flaky
 from attnfuzz.fuzz.reduce.deadlines import candidate_s, shorter_deadlines
 from attnfuzz.generators.model.outcome import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from attnfuzz.fuzz.campaign.tasks import RunTask, TaskFailed
+from attnfuzz.fuzz.pool.tasks import RunTask, TaskFailed
 from attnfuzz.fuzz.reduce.variants import Variants, variants
 from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex, Handwritten, Sdpa
 from attnfuzz.generators.model.codec import program_id

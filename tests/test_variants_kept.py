@@ -24,7 +24,7 @@ from attnfuzz.corpus.case import (
 )
 from attnfuzz.corpus.models import VariantResult
 from attnfuzz.corpus.store.store import Store
-from attnfuzz.fuzz.campaign.tasks import RunTask, WorkerDied
+from attnfuzz.fuzz.pool.tasks import RunTask, WorkerDied
 from attnfuzz.fuzz.reduce.variants import Variants
 from attnfuzz.fuzz.report.bucket import page_json, page_markdown, page_text
 from attnfuzz.fuzz.report.pages import page

@@ -15,7 +15,7 @@ from attnfuzz.corpus.store.store import FailureRow, State, Store
 from attnfuzz.fuzz.campaign.bucket_index import BucketIndex
 from attnfuzz.fuzz.campaign.config import CampaignConfig
 from attnfuzz.fuzz.campaign.investigation import Investigation
-from attnfuzz.fuzz.campaign.tasks import ReproTask
+from attnfuzz.fuzz.pool.tasks import ReproTask
 from attnfuzz.fuzz.reduce.deadlines import repro_timeout
 from attnfuzz.fuzz.reduce.judges import fails_wherever
 from attnfuzz.fuzz.reduce.validate import Validate

@@ -24,9 +24,10 @@ from attnfuzz.actors.targets.target import target_for
 from attnfuzz.corpus.store.store import Store
 from attnfuzz.fuzz.campaign.config import CampaignConfig, profiles_on
 from attnfuzz.fuzz.campaign.findings_queue import FindingsQueue, Work
-from attnfuzz.fuzz.campaign.pool import Pool
 from attnfuzz.fuzz.campaign.schedule import FairShare, Timetable
-from attnfuzz.fuzz.campaign.tasks import (
+from attnfuzz.fuzz.campaign.views import bucket_views
+from attnfuzz.fuzz.pool.pool import Pool
+from attnfuzz.fuzz.pool.tasks import (
     Answer,
     Finished,
     Handle,
@@ -35,7 +36,6 @@ from attnfuzz.fuzz.campaign.tasks import (
     TaskFailed,
     WorkerDied,
 )
-from attnfuzz.fuzz.campaign.views import bucket_views
 from attnfuzz.fuzz.report.live import Snapshot, Watcher
 
 TICK_S = 0.5

@@ -25,12 +25,10 @@ from pathlib import Path
 
 from attnfuzz.actors.targets.target import TARGETS
 from attnfuzz.corpus.bucket import Bucket, coarse, wrong_outputs
-from attnfuzz.corpus.case import Case, find_cases, read_bucket, read_case
+from attnfuzz.corpus.case import SHIPPED, Case, find_cases, read_bucket, read_case
 from attnfuzz.corpus.signature import signature
 from attnfuzz.fuzz.campaign.config import CampaignConfig
 from attnfuzz.generators.model.features import features
-
-SHIPPED = Path(__file__).resolve().parents[2] / "corpus" / "cases"
 
 
 @dataclass(frozen=True)

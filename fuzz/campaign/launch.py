@@ -20,14 +20,14 @@ from attnfuzz.corpus.store.opening import LOCK
 from attnfuzz.corpus.store.store import DATABASE, Store
 from attnfuzz.fuzz.campaign.config import CampaignConfig
 from attnfuzz.fuzz.campaign.controller import Campaign, CampaignError, CampaignResult, disk_errors
-from attnfuzz.fuzz.campaign.environment import (
+from attnfuzz.fuzz.campaign.known import load_known
+from attnfuzz.fuzz.environment import (
     check_interpreter,
     check_packages,
     toolchain_differences,
 )
-from attnfuzz.fuzz.campaign.known import load_known
-from attnfuzz.fuzz.campaign.pool import Pool, run_all
-from attnfuzz.fuzz.campaign.tasks import SetupTask, TaskFailed, WorkerDied
+from attnfuzz.fuzz.pool.pool import Pool, run_all
+from attnfuzz.fuzz.pool.tasks import SetupTask, TaskFailed, WorkerDied
 from attnfuzz.fuzz.report.live import Watcher
 from attnfuzz.generators.kernels.specs import imported_by
 from attnfuzz.generators.model.outcome import TARGET, Outcome
@@ -50,7 +50,7 @@ def launch(
     ScratchError, KnownIssueError, CaseError or UserError, each one sentence.
     """
     check_before(config, where)
-    from attnfuzz.fuzz.campaign.ray_pool import RayPool  # Ray takes a second to import
+    from attnfuzz.fuzz.pool.ray_pool import RayPool  # Ray takes a second to import
 
     with contextlib.ExitStack() as stack:
         made = stack.enter_context(claim(directory))

@@ -1,46 +1,14 @@
 """What runs next: new programs, or the next step with a finding.
 
-A *stage* is one step with one finding (confirm, minimize, validate, variants): a state machine
-that gives out tasks and takes the answers. The controller keeps the pool busy with both kinds of
-work; `FairShare` says which kind is behind.
+The controller keeps the pool busy with both kinds of work. `FairShare` says which kind is behind,
+`Timetable` what there is still time for.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from attnfuzz.fuzz.campaign.tasks import Answer, Handle, RunTask, Task, TaskFailed, WorkerDied
-from attnfuzz.generators.model.outcome import Outcome
-from attnfuzz.generators.model.program import Program
-
-
-class Stage(Protocol):
-    """See the module's docstring. `other_failures` are those met on the way that are not the one
-    looked into, each with its program."""
-
-    @property
-    def other_failures(self) -> list[tuple[Program, Outcome]]: ...
-
-    @property
-    def finished(self) -> bool: ...
-
-    def next_task(self) -> Task | None:
-        """The next task; None when there is none now (more may come after `report`)."""
-
-    def report(self, task: Task, answer: Answer) -> None:
-        """Takes the answer to a task that `next_task` gave."""
-
-
-def outcomes_of(task: Task, answer: Answer) -> list[Outcome]:
-    """The outcomes of a RunTask; where no worker survived the task, or it raised,
-    each is `lost`."""
-    assert isinstance(task, RunTask)
-    if isinstance(answer, WorkerDied | TaskFailed):
-        why = "the worker died" if isinstance(answer, WorkerDied) else answer.error
-        return [Outcome(status="lost", rejection=why) for _ in task.programs]
-    assert isinstance(answer, list)
-    return [outcome for outcome in answer if isinstance(outcome, Outcome)]
+from attnfuzz.fuzz.pool.tasks import Handle
 
 
 @dataclass

@@ -17,9 +17,9 @@ from attnfuzz.fuzz.campaign.bucket_assignment import assign_bucket
 from attnfuzz.fuzz.campaign.context import Context
 from attnfuzz.fuzz.campaign.investigation import Investigation
 from attnfuzz.fuzz.campaign.keep import keep, keep_variants, script
-from attnfuzz.fuzz.campaign.schedule import Stage
-from attnfuzz.fuzz.campaign.tasks import Answer, Task
 from attnfuzz.fuzz.campaign.transitions import Transition
+from attnfuzz.fuzz.pool.stage import Stage
+from attnfuzz.fuzz.pool.tasks import Answer, Task
 from attnfuzz.fuzz.reduce.confirm import is_flaky
 from attnfuzz.fuzz.reduce.evaluate import depends_on_memory
 from attnfuzz.fuzz.reduce.stages import confirmation, minimization, recheck

@@ -16,9 +16,9 @@ from typing import Annotated, Any
 
 import typer
 
-from attnfuzz.fuzz.campaign.environment import version
 from attnfuzz.fuzz.cli import generate, launch, minimize, render, replay, run, show, targets, triage
 from attnfuzz.fuzz.cli.common import emit, note
+from attnfuzz.fuzz.environment import version
 from attnfuzz.fuzz.errors import (
     EXIT_BAD_INPUT,
     EXIT_DEFECT,

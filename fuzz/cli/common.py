@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sys
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attnfuzz.actors.targets.target import TARGETS
-from attnfuzz.fuzz.campaign.environment import check_interpreter
+from attnfuzz.fuzz.environment import check_interpreter
 from attnfuzz.fuzz.errors import UserError, user_path
 from attnfuzz.fuzz.report.escape import plain
 from attnfuzz.generators.reading.files import MAX_BYTES, read_text
@@ -134,11 +133,6 @@ def check_function(program: Program, allowed: Sequence[str] | None, where: str) 
             f"{where}: kernel.target: {target} would be imported and called; "
             f"give --allow-function {target} if it is yours"
         )
-
-
-def sha256(path: Path) -> str:
-    """Hex digest of the file at `path`."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def newest_campaign() -> Path:

@@ -29,7 +29,7 @@ from attnfuzz.fuzz.cli.common import (
 from attnfuzz.fuzz.errors import UserError, user_path
 
 if TYPE_CHECKING:
-    from attnfuzz.fuzz.campaign.pool import Pool
+    from attnfuzz.fuzz.pool.pool import Pool
     from attnfuzz.fuzz.reduce.finding import Finding
     from attnfuzz.fuzz.reduce.minimize import Minimize
     from attnfuzz.fuzz.reduce.search import Minimizer
@@ -85,7 +85,7 @@ def minimize(
     from attnfuzz.fuzz.campaign.config import CampaignConfig
     from attnfuzz.fuzz.campaign.keep import script_for
     from attnfuzz.fuzz.campaign.known import load_known
-    from attnfuzz.fuzz.cli.pool import pool
+    from attnfuzz.fuzz.pool.opened import pool
     from attnfuzz.fuzz.reduce.reduce import confirm
     from attnfuzz.fuzz.reduce.reduce import minimize as search
     from attnfuzz.generators.model.codec import dump_program
@@ -138,7 +138,7 @@ class _Progress:
 
 def _first_failure(many: Pool, program: Program, where: str) -> Outcome:
     """What `program`, read from `where`, fails with; UserError where it does not."""
-    from attnfuzz.fuzz.cli.pool import outcomes
+    from attnfuzz.fuzz.pool.opened import outcomes
 
     for times in (1, CONFIRM_RUNS - 1):
         for outcome in outcomes(many, [program] * times, where=lambda _: where):

@@ -51,7 +51,7 @@ def run(
     files, python = python_files(preload), interpreter(toolchain)
     check_target(target, loaded, program, bool(files))
 
-    from attnfuzz.fuzz.cli.pool import outcomes, pool
+    from attnfuzz.fuzz.pool.opened import outcomes, pool
     from attnfuzz.fuzz.report.outcome import outcome_json, outcome_text
 
     with pool(python, files, target=target) as one:

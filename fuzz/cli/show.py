@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from attnfuzz.fuzz.campaign.shipped import find
 from attnfuzz.fuzz.cli.common import Json, console, emit, newest_campaign
 from attnfuzz.fuzz.report.escape import say
+from attnfuzz.fuzz.shipped import find
 
 
 def register(app: typer.Typer) -> None:

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from attnfuzz.fuzz.campaign.shipped import find
 from attnfuzz.fuzz.cli.common import Json, console, emit, newest_campaign
 from attnfuzz.fuzz.errors import UserError
+from attnfuzz.fuzz.shipped import find
 from attnfuzz.generators.reading.files import is_there
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from attnfuzz.actors.sandbox.verdict import is_defect
 from attnfuzz.corpus.signature import signature
-from attnfuzz.fuzz.campaign.schedule import outcomes_of
-from attnfuzz.fuzz.campaign.tasks import Answer, RunTask, Task, TaskFailed, WorkerDied
+from attnfuzz.fuzz.pool.stage import outcomes_of
+from attnfuzz.fuzz.pool.tasks import Answer, RunTask, Task, TaskFailed, WorkerDied
 from attnfuzz.fuzz.reduce.deadlines import first_deadline_only
 from attnfuzz.fuzz.reduce.judges import Judge
 from attnfuzz.generators.model.outcome import DEADLINE, Outcome

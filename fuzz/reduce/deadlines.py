@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attnfuzz.actors.sandbox.job import Deadlines
 from attnfuzz.actors.sandbox.verdict import ASLEEP
-from attnfuzz.fuzz.campaign.tasks import RunTask, Task
+from attnfuzz.fuzz.pool.tasks import RunTask, Task
 from attnfuzz.generators.model.outcome import Failure, FailureKind, Outcome
 
 INTERPRETER_S = 60.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from attnfuzz.actors.sandbox.job import Deadlines
 from attnfuzz.actors.worker import Until
-from attnfuzz.fuzz.campaign.schedule import outcomes_of
-from attnfuzz.fuzz.campaign.tasks import Answer, RunTask, Task
+from attnfuzz.fuzz.pool.stage import outcomes_of
+from attnfuzz.fuzz.pool.tasks import Answer, RunTask, Task
 from attnfuzz.fuzz.reduce.search import Minimizer
 from attnfuzz.generators.model.outcome import Outcome
 from attnfuzz.generators.model.program import Program

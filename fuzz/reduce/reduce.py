@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from attnfuzz.actors.sandbox.job import Deadlines
 from attnfuzz.corpus.bucket import Bucket, assign
 from attnfuzz.corpus.signature import signature
-from attnfuzz.fuzz.campaign.pool import Pool
-from attnfuzz.fuzz.campaign.schedule import Stage
-from attnfuzz.fuzz.campaign.tasks import Handle
+from attnfuzz.fuzz.pool.pool import Pool
+from attnfuzz.fuzz.pool.stage import Stage
+from attnfuzz.fuzz.pool.tasks import Handle
 from attnfuzz.fuzz.reduce.finding import Finding
 from attnfuzz.fuzz.reduce.minimize import Minimize
 from attnfuzz.fuzz.reduce.stages import confirmation, minimization, recheck

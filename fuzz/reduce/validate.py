@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attnfuzz.fuzz.campaign.tasks import Answer, ReproTask, Task, TaskFailed, WorkerDied
+from attnfuzz.fuzz.pool.tasks import Answer, ReproTask, Task, TaskFailed, WorkerDied
 from attnfuzz.fuzz.reduce.evaluate import reproduces
 from attnfuzz.generators.model.outcome import Failure, FailureKind, Outcome
 from attnfuzz.generators.model.program import Program

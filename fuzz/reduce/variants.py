@@ -11,8 +11,8 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from attnfuzz.actors.sandbox.verdict import is_defect
-from attnfuzz.fuzz.campaign.schedule import outcomes_of
-from attnfuzz.fuzz.campaign.tasks import Answer, RunTask, Task, TaskFailed, WorkerDied
+from attnfuzz.fuzz.pool.stage import outcomes_of
+from attnfuzz.fuzz.pool.tasks import Answer, RunTask, Task, TaskFailed, WorkerDied
 from attnfuzz.fuzz.reduce.judges import Judge
 from attnfuzz.generators.kernels.specs import (
     BlockMaskSpec,

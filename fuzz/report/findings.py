@@ -8,11 +8,19 @@ from pathlib import Path
 from rich.console import RenderableType
 
 from attnfuzz.corpus.bucket import Bucket
-from attnfuzz.corpus.case import BUCKET, PROGRAM, REPRO, Case, bucket_folder, read_bucket, read_case
+from attnfuzz.corpus.case import (
+    BUCKET,
+    PROGRAM,
+    REPRO,
+    SHIPPED,
+    Case,
+    bucket_folder,
+    read_bucket,
+    read_case,
+)
 from attnfuzz.corpus.known_issues import thread_of
 from attnfuzz.corpus.signature import signature
 from attnfuzz.corpus.store.store import FailureRow, State, Store
-from attnfuzz.fuzz.campaign.known import SHIPPED
 from attnfuzz.fuzz.report import tables as report
 from attnfuzz.fuzz.report.tables import Row, Totals
 from attnfuzz.generators.reading.files import folders, is_there, read_inside

@@ -11,10 +11,10 @@ from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.targets.availability import targets
 from attnfuzz.actors.targets.target import TARGETS
 from attnfuzz.actors.worker import WorkerConfig
-from attnfuzz.fuzz.campaign.environment import check_packages, lacks_package
-from attnfuzz.fuzz.campaign.pool import Pool, open_pool, run_all
-from attnfuzz.fuzz.campaign.tasks import RunTask, TaskFailed, WorkerDied
+from attnfuzz.fuzz.environment import check_packages, lacks_package
 from attnfuzz.fuzz.errors import UserError
+from attnfuzz.fuzz.pool.pool import Pool, open_pool, run_all
+from attnfuzz.fuzz.pool.tasks import RunTask, TaskFailed, WorkerDied
 from attnfuzz.generators.model.outcome import PRELOAD_FILE, Outcome
 from attnfuzz.generators.model.program import Program
 

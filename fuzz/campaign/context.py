@@ -45,7 +45,7 @@ class Context:
     @property
     def deadlines(self) -> Deadlines:
         """The usual deadlines of the campaign."""
-        return Deadlines(**self.config.deadlines.model_dump())
+        return self.config.deadlines
 
     def environment_of(self, row: FailureRow) -> dict[str, str]:
         """Where a failure was seen."""

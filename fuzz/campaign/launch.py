@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from attnfuzz.actors.sandbox.job import Deadlines, Limits
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.targets.availability import targets
 from attnfuzz.actors.worker import WorkerConfig
@@ -78,8 +77,8 @@ def worker_config(config: CampaignConfig, scratch: Path) -> WorkerConfig:
         targets=tuple(config.targets),
         preload=tuple(str(path) for path in config.preload),
         per_device=config.workers_per_device,
-        limits=Limits(**config.limits.model_dump()),
-        deadlines=Deadlines(**config.deadlines.model_dump()),
+        limits=config.limits,
+        deadlines=config.deadlines,
     )
 
 

@@ -20,7 +20,7 @@ import typer.main
 
 from attnfuzz.actors.shard import ShardReport, Tally
 from attnfuzz.actors.targets.registry import TARGETS
-from attnfuzz.fuzz.campaign.tasks import (
+from attnfuzz.fuzz.pool.tasks import (
     Answer,
     Finished,
     Handle,
@@ -224,7 +224,7 @@ def install(watch: Watch) -> None:
 def stub(watch: Watch) -> None:
     """Puts stubs where processes would be started, and makes the command line once."""
     import attnfuzz.fuzz.campaign.launch
-    import attnfuzz.fuzz.cli.pool
+    import attnfuzz.fuzz.pool.opened
     from attnfuzz.actors.sandbox import scratch
     from attnfuzz.actors.targets import availability as targets
 
@@ -240,9 +240,9 @@ def stub(watch: Watch) -> None:
     def ray_pool(config: Any, workers: int) -> StubPool:
         return StubPool(watch, config.targets[0])
 
-    vars(attnfuzz.fuzz.cli.pool)["pool_in"] = pool_in
+    vars(attnfuzz.fuzz.pool.opened)["pool_in"] = pool_in
     for module in (targets, attnfuzz.fuzz.campaign.launch):
         vars(module)["targets"] = all_targets
     scratch.Scratch.create = classmethod(lambda cls, base="/tmp": _Folder())  # type: ignore
-    sys.modules["attnfuzz.fuzz.campaign.ray_pool"] = types.SimpleNamespace(RayPool=ray_pool)  # type: ignore
+    sys.modules["attnfuzz.fuzz.pool.ray_pool"] = types.SimpleNamespace(RayPool=ray_pool)  # type: ignore
     vars(typer.main)["get_command"] = functools.cache(typer.main.get_command)

@@ -20,12 +20,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from attnfuzz.actors.sandbox.job import Deadlines
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.worker import WorkerConfig
 from attnfuzz.fuzz.campaign.config import load_config
-from attnfuzz.fuzz.campaign.ray_pool import RayPool
-from attnfuzz.fuzz.cli.pool import outcomes
+from attnfuzz.fuzz.pool.opened import outcomes
+from attnfuzz.fuzz.pool.ray_pool import RayPool
 from attnfuzz.generators.model.codec import dump_program
 from attnfuzz.generators.model.outcome import DEADLINE, FailureKind, Outcome
 from attnfuzz.generators.model.program import Program
@@ -55,7 +54,7 @@ def main(
     hung: list[Program] = []
     patience = 0
     with Scratch.create() as scratch:
-        deadlines = Deadlines(**config.deadlines.model_dump())
+        deadlines = config.deadlines
         pool = RayPool(WorkerConfig(scratch=str(scratch.root), deadlines=deadlines), workers)
         # Each in a session of its own: Linux may share out the CPUs by session.
         command = [sys.executable, "-c", SPIN]

@@ -23,9 +23,9 @@ from rich.console import Console
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.worker import Executor, WorkerConfig
 from attnfuzz.corpus.signature import signature
-from attnfuzz.fuzz.campaign.pool import run_all
-from attnfuzz.fuzz.campaign.ray_pool import RayPool
-from attnfuzz.fuzz.campaign.tasks import RunTask
+from attnfuzz.fuzz.pool.pool import run_all
+from attnfuzz.fuzz.pool.ray_pool import RayPool
+from attnfuzz.fuzz.pool.tasks import RunTask
 from attnfuzz.generators.model.outcome import Outcome
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.strategies.shards import shard_programs

@@ -25,9 +25,9 @@ from itertools import islice
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.actors.worker import Executor, Shard, ShardReport, WorkerConfig
-from attnfuzz.fuzz.campaign.pool import InlinePool, Pool, run_all
-from attnfuzz.fuzz.campaign.ray_pool import RayPool
-from attnfuzz.fuzz.campaign.tasks import ShardTask
+from attnfuzz.fuzz.pool.pool import InlinePool, Pool, run_all
+from attnfuzz.fuzz.pool.ray_pool import RayPool
+from attnfuzz.fuzz.pool.tasks import ShardTask
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.strategies.shards import stream
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from attnfuzz.corpus.models import BucketFile, checked
@@ -22,10 +22,19 @@ NUMBERS = ("dq", "dk", "dv")
 
 
 @dataclass(frozen=True, kw_only=True)
+class Tried:
+    """How often a script was run in a clean process, and failed there as it should."""
+
+    runs: int
+    reproduced: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Bucket:
     """One cause. `id` is the same whenever and wherever the same cause is found first by the same
     program; `slug` is for folder names. `outputs` are the outputs that were wrong in any of its
-    failures. `known_issue` is the id of the record that labels it.
+    failures. `known_issue` is the id of the record that labels it. `tried` says of the scripts of
+    its programs, by the program's id, how they did by themselves.
 
     `trigger` is what all minimized programs of the bucket have, `sorts` the sorts of things that
     the first of them has (see `coarse`): once a second has shown that another mask does as well, a
@@ -44,7 +53,7 @@ class Bucket:
     outputs: frozenset[str] = frozenset()
     aliases: tuple[str, ...] = ()
     known_issue: str | None = None
-    notes: Mapping[str, Any] = field(default_factory=dict)
+    tried: Mapping[str, Tried] = field(default_factory=dict)
 
     @property
     def folder(self) -> str:
@@ -103,7 +112,7 @@ def assign(
     return max(candidates, key=lambda bucket: (len(bucket.trigger), bucket.id), default=None)
 
 
-def merge_kin(
+def merge_related(
     signature: Signature,
     failure: Failure,
     features: frozenset[str],
@@ -139,7 +148,7 @@ def joined(bucket: Bucket, failure: Failure, features: frozenset[str] | None = N
     return replace(bucket, outputs=outputs, trigger=bucket.trigger & features, sorts=sorts)
 
 
-def kin(bucket: Bucket, buckets: Iterable[Bucket]) -> list[Bucket]:
+def related(bucket: Bucket, buckets: Iterable[Bucket]) -> list[Bucket]:
     """Other buckets that share the strong key or an alias: perhaps the same cause."""
     mine = {bucket.strong, *bucket.aliases}
     return [
@@ -234,16 +243,21 @@ def bucket_to_data(bucket: Bucket) -> dict[str, Any]:
         "aliases": list(bucket.aliases),
         "known_issue": bucket.known_issue,
     }
-    if bucket.notes:
-        data["notes"] = dict(bucket.notes)
+    if bucket.tried:
+        data["notes"] = {"repro": {name: asdict(one) for name, one in bucket.tried.items()}}
     return data
 
 
 def bucket_from_data(data: Any, where: str = "<bucket>") -> Bucket:
     """The bucket of that data. Raises ProgramError, one sentence."""
-    told = checked(BucketFile, data, where).model_dump(mode="json", exclude_unset=True)
-    sets = {name: frozenset(told[name]) for name in ("trigger", "sorts", "outputs")}
-    return Bucket(**(told | sets | {"aliases": tuple(told["aliases"])}))
+    read = checked(BucketFile, data, where)
+    plain = read.model_dump(mode="json", exclude={"notes"})
+    sets = {name: frozenset(plain[name]) for name in ("trigger", "sorts", "outputs")}
+    tried = {
+        name: Tried(runs=one.runs, reproduced=one.reproduced)
+        for name, one in read.notes.repro.items()
+    }
+    return Bucket(**(plain | sets | {"aliases": tuple(plain["aliases"]), "tried": tried}))
 
 
 def _digest(*parts: str) -> str:

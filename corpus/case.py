@@ -58,6 +58,9 @@ BUCKET = "bucket.yaml"
 VARIANTS = "variants.yaml"
 PRELOAD = "preload"
 
+SHIPPED = Path(__file__).resolve().parent / "cases"
+"""The corpus that is shipped with attnfuzz."""
+
 
 class CaseError(ValueError):
     """A case or bucket on disk cannot be used; one sentence naming the file and the key."""

@@ -44,7 +44,7 @@ _PHASE_CLASS = {
 @dataclass(frozen=True, kw_only=True)
 class Signature:
     """`strong`: equal for failures of one cause, e.g. "compile_error-CppCompileError-3f9a1c02de".
-    `title`: one line for a person. `aliases`: weaker keys; failures that share one may be kin.
+    `title`: one line for a person. `aliases`: weaker keys; failures that share one may be related.
     `needs_trigger`: the key has no stack, so that two causes may share it."""
 
     strong: str

@@ -24,10 +24,10 @@ from attnfuzz.corpus.signature import signature
 from attnfuzz.corpus.store.store import FailureRow, Store
 from attnfuzz.fuzz.campaign.config import CampaignConfig, load_config
 from attnfuzz.fuzz.campaign.launch import launch
-from attnfuzz.fuzz.campaign.tasks import RunTask
 from attnfuzz.fuzz.cli.common import MAX_WORKERS, Json, console, emit
-from attnfuzz.fuzz.cli.pool import outcomes, pool
 from attnfuzz.fuzz.errors import EXIT_CHANGED, EXIT_OK, UserError
+from attnfuzz.fuzz.pool.opened import outcomes, pool
+from attnfuzz.fuzz.pool.tasks import RunTask
 from attnfuzz.fuzz.report.live import Snapshot
 from attnfuzz.generators.model.codec import program_id
 from attnfuzz.generators.model.program import Program

@@ -8,14 +8,15 @@ import pytest
 
 from attnfuzz.corpus.bucket import (
     Bucket,
+    Tried,
     assign,
     bucket_from_data,
     bucket_to_data,
     coarse,
     joined,
-    kin,
-    merge_kin,
+    merge_related,
     new_bucket,
+    related,
 )
 from attnfuzz.corpus.signature import Signature, signature
 from attnfuzz.generators.kernels.specs import Flex, Handwritten, Sdpa
@@ -75,7 +76,7 @@ def test_a_program_with_all_that_triggers_belongs_to_the_bucket() -> None:
 def test_a_program_without_what_triggers_is_another_cause() -> None:
     bucket = bucket_of(wrong("out"), Program(k=TRANSPOSED))
     assert assign(*named(wrong("out"), Program(mask=Causal())), [bucket]) is None
-    assert merge_kin(*named(wrong("out"), Program(mask=Causal())), [bucket]) is None
+    assert merge_related(*named(wrong("out"), Program(mask=Causal())), [bucket]) is None
 
 
 def test_what_is_wrong_and_where_must_be_the_same() -> None:
@@ -121,7 +122,7 @@ def test_minimized_programs_that_settled_on_other_examples_are_one_cause(
 ) -> None:
     bucket = bucket_of(wrong("out"), one)
     assert assign(*named(wrong("out"), other), [bucket]) is None
-    assert merge_kin(*named(wrong("out"), other), [bucket]) is bucket
+    assert merge_related(*named(wrong("out"), other), [bucket]) is bucket
 
 
 @pytest.mark.parametrize(
@@ -139,7 +140,7 @@ def test_minimized_programs_that_settled_on_other_examples_are_one_cause(
 def test_minimized_programs_that_need_other_things_are_two_causes(
     one: Program, other: Program
 ) -> None:
-    assert merge_kin(*named(wrong("out"), other), [bucket_of(wrong("out"), one)]) is None
+    assert merge_related(*named(wrong("out"), other), [bucket_of(wrong("out"), one)]) is None
 
 
 def test_gradients_are_one_cause_when_any_is_wrong_in_both() -> None:
@@ -166,7 +167,7 @@ def test_a_bucket_that_was_found_to_need_less_explains_what_has_no_more() -> Non
     needs_one = joined(needs_both, wrong("out"), features(simpler))
     assert assign(*named(wrong("out"), simpler), [needs_one]) is needs_one
     other_mask = Program(mask=SlidingWindow(window=3))
-    assert merge_kin(*named(wrong("out"), other_mask), [needs_one]) is needs_one
+    assert merge_related(*named(wrong("out"), other_mask), [needs_one]) is needs_one
 
 
 def test_a_bucket_learns_that_another_example_does_as_well() -> None:
@@ -193,7 +194,7 @@ def test_one_fault_seen_in_many_programs_is_one_bucket() -> None:
     for program in seen:
         if assign(*named(wrong("out"), program), buckets) is None:
             minimized = Program(k=TRANSPOSED)
-            assert merge_kin(*named(wrong("out"), minimized), buckets) is None
+            assert merge_related(*named(wrong("out"), minimized), buckets) is None
             buckets.append(bucket_of(wrong("out"), minimized))
     assert len(buckets) == 1
 
@@ -204,7 +205,7 @@ def test_kin_share_a_key_or_an_alias() -> None:
     infinite = replace(wrong("out"), kind=FailureKind.NONFINITE)
     same_alias = bucket_of(infinite, Program())
     stranger = bucket_of(raised("no 3"), Program(kernel=Flex(), compile=Compile()))
-    found = kin(one, [one, same_key, same_alias, stranger])
+    found = related(one, [one, same_key, same_alias, stranger])
     assert {bucket.id for bucket in found} == {same_key.id, same_alias.id}
 
 
@@ -218,8 +219,8 @@ def test_a_bucket_has_the_same_name_whenever_it_is_found() -> None:
 
 def test_a_bucket_goes_to_data_and_back() -> None:
     bucket = bucket_of(wrong("dq", "dk"), Program(mask=Causal(), training=Training()))
-    notes = {"repro": {"abc": {"runs": 3, "reproduced": 3}}}
-    noted = replace(bucket, known_issue="pytorch-1", notes=notes)
+    tried = {"abc": Tried(runs=3, reproduced=3)}
+    noted = replace(bucket, known_issue="pytorch-1", tried=tried)
     assert bucket_from_data(bucket_to_data(noted)) == noted
 
 

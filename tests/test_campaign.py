@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from attnfuzz.corpus.bucket import Tried
 from attnfuzz.corpus.store.store import State, Store
 from attnfuzz.fuzz.campaign.config import CampaignConfig
 from attnfuzz.fuzz.campaign.controller import Campaign, CampaignError, CampaignResult
 from attnfuzz.fuzz.campaign.launch import claim
-from attnfuzz.fuzz.campaign.tasks import Answer, RunTask, ShardTask, Task, WorkerDied
+from attnfuzz.fuzz.pool.tasks import Answer, RunTask, ShardTask, Task, WorkerDied
 from attnfuzz.fuzz.report.live import Snapshot
 from attnfuzz.generators.model.outcome import FailureKind, Outcome
 from tests.support.fake_pool import PASSED, FakePool, Slow, hung, raised
@@ -88,7 +89,7 @@ def test_everything_ends_in_an_end_state(whole: dict[str, Any]) -> None:
 
 def test_the_script_is_tried_and_the_count_is_kept(whole: dict[str, Any]) -> None:
     for bucket in whole["buckets"].values():
-        assert {"runs": 3, "reproduced": 3} in bucket.notes["repro"].values()
+        assert Tried(runs=3, reproduced=3) in bucket.tried.values()
 
 
 @pytest.mark.parametrize("size", [1, 5])
@@ -302,7 +303,8 @@ def test_a_shard_that_no_worker_survives_is_recorded_and_left(tmp_path: Path) ->
                 return WorkerDied(3)
             return super().answer(task)
 
-    assert run(tmp_path, pool=Dying()).ended == "nothing left"
+    result = run(tmp_path, pool=Dying())
+    assert result.ended == "nothing left" and result.snapshot.lost == 1
     assert found(tmp_path)["executed"] == (SHARDS - 1) * PER_SHARD
 
 

@@ -18,7 +18,7 @@ from attnfuzz.corpus.bucket import new_bucket
 from attnfuzz.corpus.case import Case, Preload, write_bucket, write_case
 from attnfuzz.corpus.signature import signature
 from attnfuzz.fuzz.errors import EXIT_BAD_INPUT, EXIT_CHANGED, EXIT_OK
-from attnfuzz.fuzz.replay import seen_failure
+from attnfuzz.fuzz.replay.verdict import seen_failure
 from attnfuzz.generators.kernels.specs import Sdpa
 from attnfuzz.generators.model.codec import dump_program
 from attnfuzz.generators.model.features import features

@@ -15,8 +15,8 @@ from attnfuzz.corpus.confirmation import (
     add_confirmation,
     read_confirmations,
 )
-from attnfuzz.fuzz.cli.replay import _record
-from attnfuzz.fuzz.replay import Replayed, Seen, Verdict
+from attnfuzz.fuzz.replay.confirmations import record
+from attnfuzz.fuzz.replay.verdict import Replayed, Seen, Verdict
 from attnfuzz.fuzz.report.pages import page
 
 CASES = Path(__file__).resolve().parent.parent / "corpus" / "cases"
@@ -78,7 +78,7 @@ def test_a_bad_file_is_one_sentence(case: Path, text: str, sentence: str) -> Non
 def test_a_replay_on_a_device_is_recorded_and_shown(
     case: Path, verdict: Verdict, words: str
 ) -> None:
-    _record([case], [read_case(case)], ["cuda"], [replayed(verdict)], [THERE], tell=False)
+    record([case], [read_case(case)], ["cuda"], [replayed(verdict)], [THERE], tell=print)
     shown = page(case.parents[1], case.parent.name.partition("-")[0])
     assert shown.virtual is not None and shown.virtual.endswith(words)
 
@@ -94,13 +94,27 @@ def test_a_replay_on_a_device_is_recorded_and_shown(
 def test_another_card_or_torch_or_failure_refutes_nothing(
     case: Path, now: dict[str, str], verdict: Verdict
 ) -> None:
-    _record([case], [read_case(case)], ["cuda"], [replayed(verdict)], [THERE | now], tell=False)
+    record(
+        [case],
+        [read_case(case)],
+        ["cuda"],
+        [replayed(verdict)],
+        [THERE | now],
+        tell=print,
+    )
     assert read_confirmations(case) == []
 
 
 def test_another_card_may_confirm(case: Path) -> None:
     there = THERE | {"architecture": "sm120"}
-    _record([case], [read_case(case)], ["cuda"], [replayed(Verdict.FLAKY)], [there], tell=False)
+    record(
+        [case],
+        [read_case(case)],
+        ["cuda"],
+        [replayed(Verdict.FLAKY)],
+        [there],
+        tell=print,
+    )
     assert [one.verdict for one in read_confirmations(case)] == ["confirmed"]
 
 
@@ -111,5 +125,5 @@ def test_another_card_may_confirm(case: Path) -> None:
     ],
 )  # fmt: skip
 def test_nothing_else_says_anything_of_it(case: Path, target: str, verdict: Verdict) -> None:
-    _record([case], [read_case(case)], [target], [replayed(verdict)], [{}], tell=False)
+    record([case], [read_case(case)], [target], [replayed(verdict)], [{}], tell=print)
     assert read_confirmations(case) == []

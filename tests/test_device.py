@@ -207,7 +207,7 @@ def test_an_illegal_access_is_its_own_kind() -> None:
 def test_workers_for_gpus_each_see_one_of_their_own() -> None:
     import ray
 
-    from attnfuzz.fuzz.campaign.ray_pool import RayPool
+    from attnfuzz.fuzz.pool.ray_pool import RayPool
 
     with Scratch.create() as scratch:
         config = WorkerConfig(scratch=str(scratch.root), targets=("cpu", "cuda"))
@@ -231,7 +231,7 @@ def test_a_device_that_no_program_can_start_is_told_before_any_does() -> None:
 
 @pytest.mark.slow
 def test_more_workers_than_devices_is_one_sentence() -> None:
-    from attnfuzz.fuzz.campaign.ray_pool import RayPool
+    from attnfuzz.fuzz.pool.ray_pool import RayPool
 
     with Scratch.create() as scratch:
         config = WorkerConfig(scratch=str(scratch.root), targets=("npu",), per_device=2)

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from attnfuzz.fuzz.campaign.tasks import ReproRun, ReproTask
-from attnfuzz.fuzz.reduce.evaluate import reproduces, run_repro
+from attnfuzz.fuzz.pool.scripts import run_repro
+from attnfuzz.fuzz.pool.tasks import ReproRun, ReproTask
+from attnfuzz.fuzz.reduce.evaluate import reproduces
 from attnfuzz.generators.model.outcome import Failure, FailureKind, Phase, Raised
 
 

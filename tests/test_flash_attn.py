@@ -14,7 +14,7 @@ import torch
 
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.worker import Executor, WorkerConfig
-from attnfuzz.fuzz.campaign.environment import check_packages
+from attnfuzz.fuzz.environment import check_packages
 from attnfuzz.fuzz.errors import UserError
 from attnfuzz.generators.kernels.flash_attn.plugin import ON_CPU
 from attnfuzz.generators.kernels.flash_attn.spec import KVCache

@@ -11,8 +11,8 @@ import pytest
 from attnfuzz.actors.sandbox.job import Deadlines, Job
 from attnfuzz.actors.sandbox.ranks import Place, summary
 from attnfuzz.actors.sandbox.sandbox import Sandbox
-from attnfuzz.fuzz.campaign.tasks import ReproTask
-from attnfuzz.fuzz.reduce.evaluate import run_repro
+from attnfuzz.fuzz.pool.scripts import run_repro
+from attnfuzz.fuzz.pool.tasks import ReproTask
 from attnfuzz.generators.kernels.specs import Handwritten
 from attnfuzz.generators.model.outcome import FailureKind, Outcome, Phase
 from attnfuzz.generators.model.program import Compile, Mesh, Program, Shape, Training

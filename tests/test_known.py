@@ -13,9 +13,9 @@ from attnfuzz.corpus.case import Case, Preload, find_cases, read_bucket, write_b
 from attnfuzz.corpus.signature import signature
 from attnfuzz.corpus.store.store import Store
 from attnfuzz.fuzz.campaign import known
+from attnfuzz.fuzz.campaign.bucket_index import BucketIndex
 from attnfuzz.fuzz.campaign.known import load_known
-from attnfuzz.fuzz.campaign.shelf import Shelf
-from attnfuzz.fuzz.campaign.tasks import Answer, RunTask, ShardTask, Task
+from attnfuzz.fuzz.pool.tasks import Answer, RunTask, ShardTask, Task
 from attnfuzz.fuzz.report import findings
 from attnfuzz.fuzz.report import tables as report
 from attnfuzz.generators.kernels.specs import Handwritten
@@ -127,7 +127,7 @@ def test_a_campaign_that_was_begun_without_it_is_labelled_when_it_goes_on(
     assert not any(bucket.known_issue for bucket in before)
     after = run(tmp_path, FakePool())
     assert {b.id: b.known_issue for b in after} == {b.id: f"shipped: {b.id}" for b in before}
-    assert {b.id: b.notes for b in after} == {b.id: b.notes for b in before}
+    assert {b.id: b.tried for b in after} == {b.id: b.tried for b in before}
     for folder in (tmp_path / "corpus").iterdir():
         assert read_bucket(folder).known_issue
 
@@ -278,11 +278,11 @@ def test_what_is_shipped_is_known_by_what_its_cases_say() -> None:
 
 def test_each_shipped_case_is_known_as_itself(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
-        shelf = Shelf(store, tmp_path, load_known(CONFIG))
+        index = BucketIndex(store, tmp_path, load_known(CONFIG))
     for folder in find_cases([known.SHIPPED]):
         case = known.read_case(folder)
         if not case.preload:
             target = case.environment.get("target", "cpu")
-            bucket = shelf.assign(case.failure, case.program, target)
+            bucket = index.assign(case.failure, case.program, target)
             assert bucket is not None and bucket.known_issue is not None, folder
             assert bucket.known_issue.startswith(f"shipped: {read_bucket(folder.parent).id}")

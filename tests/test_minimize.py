@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from attnfuzz.corpus.signature import signature
-from attnfuzz.corpus.store.rows import FailureRow, State
-from attnfuzz.fuzz.campaign.investigate import fails_again, fails_wherever
-from attnfuzz.fuzz.campaign.tasks import RunTask
-from attnfuzz.fuzz.reduce.minimize import Minimize, Minimizer, at_layer, fails_alike
-from attnfuzz.fuzz.replay import matches, seen
+from attnfuzz.fuzz.pool.tasks import RunTask
+from attnfuzz.fuzz.reduce.judges import fails_again, fails_alike, fails_wherever
+from attnfuzz.fuzz.reduce.minimize import Minimize
+from attnfuzz.fuzz.reduce.search import Minimizer, at_layer
+from attnfuzz.fuzz.reduce.seen import matches, seen
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
 from attnfuzz.generators.kernels.specs import Flex, Handwritten, Sdpa
 from attnfuzz.generators.model.codec import program_id
@@ -81,12 +81,12 @@ def drive(search: Minimizer, fails: Predicate, width: int, order: random.Random)
     """Runs `width` candidates at once, which come back in any order."""
     out: list[Program] = []
     while not search.finished:
-        while len(out) < width and (program := search.ask()) is not None:
+        while len(out) < width and (program := search.next_candidate()) is not None:
             out.append(program)
         if not out:
             break
         program = out.pop(order.randrange(len(out)))
-        search.tell(program, BOOM if fails(program) else PASSED)
+        search.report(program, BOOM if fails(program) else PASSED)
     assert search.finished
 
 
@@ -111,17 +111,17 @@ def test_the_result_does_not_depend_on_how_many_run_at_once(name: str, width: in
 
 def test_no_program_runs_twice() -> None:
     search, seen = search_of(), set()
-    while (program := search.ask()) is not None:
+    while (program := search.next_candidate()) is not None:
         assert program_id(program) not in seen
         seen.add(program_id(program))
-        search.tell(program, BOOM if program.shape.kv_len > 40 else PASSED)
+        search.report(program, BOOM if program.shape.kv_len > 40 else PASSED)
     assert len(seen) == search.evaluated
 
 
 def test_every_accepted_step_is_strictly_simpler() -> None:
     search, best = search_of(), complexity(BUSY)
-    while (program := search.ask()) is not None:
-        if search.tell(program, BOOM if program.mask is not None else PASSED):
+    while (program := search.next_candidate()) is not None:
+        if search.report(program, BOOM if program.mask is not None else PASSED):
             assert complexity(search.best) < best
             best = complexity(search.best)
     assert search.steps > 0
@@ -129,7 +129,7 @@ def test_every_accepted_step_is_strictly_simpler() -> None:
 
 def test_a_simplifier_that_offers_more_complex_programs_is_not_followed() -> None:
     search = Minimizer(Program(), BOOM, judge_boom, simplify=lambda program: [BUSY])
-    assert search.ask() is None
+    assert search.next_candidate() is None
     assert search.finished
     assert search.best == Program()
 
@@ -144,30 +144,30 @@ def test_the_budget_keeps_the_best_so_far() -> None:
 
 def test_stopping_keeps_the_best_and_ignores_what_comes_late() -> None:
     search = search_of()
-    first = search.ask()
+    first = search.next_candidate()
     assert first is not None
     search.stop()
     assert search.finished
-    assert not search.tell(first, BOOM)
+    assert not search.report(first, BOOM)
     assert search.best == BUSY
 
 
 def test_a_later_success_waits_for_the_candidates_before_it() -> None:
     search = search_of()
-    first, second = search.ask(), search.ask()
+    first, second = search.next_candidate(), search.next_candidate()
     assert first is not None and second is not None
-    assert not search.tell(second, BOOM)
-    assert search.ask() is None
-    assert search.tell(first, PASSED)
+    assert not search.report(second, BOOM)
+    assert search.next_candidate() is None
+    assert search.report(first, PASSED)
     assert search.best == second
 
 
 def test_another_failure_is_not_accepted_but_reported() -> None:
     search, other = search_of(), failing("another thing")
-    first = search.ask()
+    first = search.next_candidate()
     assert first is not None
-    search.tell(first, other)
-    assert search.others == [(first, other)]
+    search.report(first, other)
+    assert search.other_failures == [(first, other)]
     assert search.best == BUSY
 
 
@@ -180,7 +180,7 @@ def test_programs_that_another_bucket_explains_are_avoided() -> None:
 def test_a_failure_of_a_lower_layer_is_minimized_there_first() -> None:
     outcome = failing(layer=Layer.AOT_EAGER)
     search = Minimizer(BUSY, outcome, lambda p, o: o == outcome)
-    first = search.ask()
+    first = search.next_candidate()
     assert first is not None and first.compile is not None
     assert first.compile == Compile(backend="aot_eager", dynamic=True)
     assert replace(first, compile=BUSY.compile) == BUSY
@@ -260,9 +260,9 @@ def test_what_is_wrong_with_any_kernel_is_minimized_to_the_simplest() -> None:
 
 def test_as_a_stage_one_failing_run_of_several_is_enough() -> None:
     stage = Minimize(search_of(), attempts=3)
-    task = stage.ask()
+    task = stage.next_task()
     assert isinstance(task, RunTask) and len(task.programs) == 3
-    stage.tell(task, [PASSED, BOOM, PASSED])
+    stage.report(task, [PASSED, BOOM, PASSED])
     assert stage.progress
     assert stage.search.best == task.programs[0]
 
@@ -273,12 +273,12 @@ def test_as_a_stage_every_new_best_is_told(width: int) -> None:
     for _ in range(10):
         stage, saved, out = Minimize(search_of(program)), program, list[RunTask]()
         while not stage.finished:
-            task = stage.ask() if len(out) < width else None
+            task = stage.next_task() if len(out) < width else None
             if isinstance(task, RunTask):
                 out.append(task)
             elif out:
                 task = out.pop(order.randrange(len(out)))
-                stage.tell(task, [BOOM if task.programs[0].k.dtype == "bfloat16" else PASSED])
+                stage.report(task, [BOOM if task.programs[0].k.dtype == "bfloat16" else PASSED])
             if stage.progress:
                 saved, stage.progress = stage.search.best, False
         assert saved == stage.search.best
@@ -286,13 +286,13 @@ def test_as_a_stage_every_new_best_is_told(width: int) -> None:
 
 def test_as_a_stage_all_runs_must_fail_where_memory_may_decide() -> None:
     stage = Minimize(search_of(), attempts=3, always=True)
-    task = stage.ask()
+    task = stage.next_task()
     assert isinstance(task, RunTask) and task.until == "not failed"
-    stage.tell(task, [BOOM, PASSED])
+    stage.report(task, [BOOM, PASSED])
     assert not stage.progress
-    task = stage.ask()
+    task = stage.next_task()
     assert isinstance(task, RunTask)
-    stage.tell(task, [BOOM, BOOM, BOOM])
+    stage.report(task, [BOOM, BOOM, BOOM])
     assert stage.progress
     assert stage.search.best == task.programs[0]
 
@@ -307,18 +307,11 @@ def test_wrong_gradients_of_a_transform_are_minimized_to_a_wrong_result() -> Non
 
     program = Program(transform="grad")
     found = off("dq")
-    assert found.failure is not None
-    row = FailureRow(
-        number=1, program_id="p", program=program, outcome=found, shard=0, state=State.CONFIRMED,
-        strong=signature(found.failure, program).strong,
-    )  # fmt: skip
-    alike = fails_wherever(row)
+    alike = fails_wherever(program, found)
     assert alike(program, found)
     assert alike(Program(), off("out"))
     assert not alike(Program(transform="vmap"), off("out"))
-    assert not fails_wherever(replace(row, program=Program(training=Training())))(
-        Program(), off("out")
-    )
+    assert not fails_wherever(Program(training=Training()), found)(Program(), off("out"))
 
 
 def test_a_crash_may_show_its_stack_in_one_run_and_not_in_another() -> None:
@@ -331,25 +324,18 @@ def test_a_crash_may_show_its_stack_in_one_run_and_not_in_another() -> None:
         )  # fmt: skip
         return Outcome(status="failed", failure=failure)
 
-    def row(outcome: Outcome) -> FailureRow:
-        assert outcome.failure is not None
-        return FailureRow(
-            number=1, program_id="p", program=Program(), outcome=outcome, shard=0,
-            state=State.CONFIRMED, strong=signature(outcome.failure, Program()).strong,
-        )  # fmt: skip
-
     with_stack, without, other = crash("libtorch_cpu.so"), crash(), crash("libc10.so")
-    assert fails_again(row(with_stack))(Program(), without)
-    assert fails_again(row(without))(Program(), with_stack)
-    assert not fails_again(row(with_stack))(Program(), other)
-    assert not fails_again(row(without))(Program(), crash(signal="SIGFPE"))
+    assert fails_again(Program(), with_stack)(Program(), without)
+    assert fails_again(Program(), without)(Program(), with_stack)
+    assert not fails_again(Program(), with_stack)(Program(), other)
+    assert not fails_again(Program(), without)(Program(), crash(signal="SIGFPE"))
     for one, another, same in (
         (with_stack, without, True), (without, with_stack, True), (with_stack, other, False),
     ):  # fmt: skip
         assert matches(seen(one, Program()), seen(another, Program())) is same
     # A stack, once it is there, is kept: it says more than its lack.
-    assert fails_wherever(row(without))(Program(), with_stack)
-    assert not fails_wherever(row(with_stack))(Program(), without)
+    assert fails_wherever(Program(), without)(Program(), with_stack)
+    assert not fails_wherever(Program(), with_stack)(Program(), without)
 
 
 def test_what_is_wrong_with_fused_attention_by_hand_is_minimized_to_sdpa() -> None:
@@ -362,15 +348,10 @@ def test_what_is_wrong_with_fused_attention_by_hand_is_minimized_to_sdpa() -> No
 
     program = Program(kernel=Handwritten(), compile=Compile())
     found = changed(Layer.INDUCTOR, ("inductor.fuse_attention",))
-    assert found.failure is not None
-    row = FailureRow(
-        number=1, program_id="p", program=program, outcome=found, shard=0, state=State.CONFIRMED,
-        strong=signature(found.failure, program).strong,
-    )  # fmt: skip
-    alike = fails_wherever(row, FailureKind.MUTATION)
+    alike = fails_wherever(program, found, FailureKind.MUTATION)
     assert alike(program, found)
     assert alike(Program(), changed(Layer.EAGER))
     assert not alike(Program(kernel=Handwritten()), changed(Layer.EAGER))
     assert not alike(Program(), BOOM)
-    not_fused = fails_wherever(replace(row, outcome=changed(Layer.INDUCTOR)))
+    not_fused = fails_wherever(program, changed(Layer.INDUCTOR))
     assert not not_fused(Program(), changed(Layer.EAGER))

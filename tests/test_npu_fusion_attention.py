@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from attnfuzz.fuzz.campaign.environment import check_packages
+from attnfuzz.fuzz.environment import check_packages
 from attnfuzz.fuzz.errors import UserError
 from attnfuzz.generators.kernels.specs import NpuFusionAttention
 from attnfuzz.generators.model import masks

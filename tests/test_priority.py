@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from attnfuzz.actors.shard import Tally
-from attnfuzz.fuzz.campaign.tasks import Answer, RunTask, ShardTask, Task
+from attnfuzz.fuzz.pool.tasks import Answer, RunTask, ShardTask, Task
 from attnfuzz.generators.kernels.specs import Handwritten, Sdpa
 from attnfuzz.generators.model.codec import program_id
 from attnfuzz.generators.model.masks import Causal

@@ -16,14 +16,15 @@ from attnfuzz.actors.sandbox.sandbox import SandboxError
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.shard import Shard, ShardReport
 from attnfuzz.actors.worker import WorkerConfig
+from attnfuzz.corpus.bucket import Tried
 from attnfuzz.corpus.case import find_cases, read_case
 from attnfuzz.corpus.store.store import State, Store
 from attnfuzz.fuzz.campaign.config import CampaignConfig, config_from_data
 from attnfuzz.fuzz.campaign.controller import Campaign
 from attnfuzz.fuzz.campaign.launch import worker_config
-from attnfuzz.fuzz.campaign.pool import run_all
-from attnfuzz.fuzz.campaign.ray_pool import RayPool
-from attnfuzz.fuzz.campaign.tasks import Answer, Finished, Handle, RunTask, ShardTask, WorkerDied
+from attnfuzz.fuzz.pool.pool import run_all
+from attnfuzz.fuzz.pool.ray_pool import RayPool
+from attnfuzz.fuzz.pool.tasks import Answer, Finished, Handle, RunTask, ShardTask, WorkerDied
 from attnfuzz.generators.kernels.specs import Handwritten
 from attnfuzz.generators.model.outcome import Outcome
 from attnfuzz.generators.model.program import Program
@@ -170,7 +171,7 @@ def test_a_campaign_finds_and_minimizes_a_planted_fault(scratch: Scratch, tmp_pa
         # Torch's own that are shipped are met too, and known.
         (fault,) = (bucket for bucket in store.buckets() if bucket.known_issue is None)
         assert fault.kind == "wrong_result", fault.title
-        assert {"runs": 3, "reproduced": 3} in fault.notes["repro"].values()
+        assert Tried(runs=3, reproduced=3) in fault.tried.values()
         assert {row.state for row in store.failures()} <= {State.DONE, State.DUPLICATE}
     (folder, *_) = find_cases([tmp_path / "corpus" / fault.folder])
     case = read_case(folder)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
-from attnfuzz.fuzz.replay import (
+from attnfuzz.fuzz.replay.verdict import (
     RUNS_AT_LEAST,
     RUNS_AT_MOST,
     Recorded,

@@ -10,8 +10,10 @@ import pytest
 from attnfuzz.actors.sandbox.job import Deadlines
 from attnfuzz.actors.sandbox.watchdog import ASLEEP
 from attnfuzz.fuzz.campaign.schedule import FairShare, Timetable
-from attnfuzz.fuzz.campaign.tasks import Answer, RunTask, TaskFailed, WorkerDied
-from attnfuzz.fuzz.reduce.confirm import Confirm, attempts_for, candidate_s, hasty, is_flaky
+from attnfuzz.fuzz.pool.stage import outcomes_of
+from attnfuzz.fuzz.pool.tasks import Answer, RunTask, TaskFailed, WorkerDied
+from attnfuzz.fuzz.reduce.confirm import Confirm, attempts_for, is_flaky
+from attnfuzz.fuzz.reduce.deadlines import candidate_s, shorter_deadlines
 from attnfuzz.generators.model.outcome import (
     DEADLINE,
     Cost,
@@ -57,7 +59,7 @@ def test_the_timetable_leaves_time_to_finish_what_was_found() -> None:
     table = Timetable(100)
     assert table.may_find(79, pending=True) and not table.may_find(81, pending=True)
     assert table.may_find(81, pending=False) and not table.may_find(99, pending=False)
-    assert not table.must_round_off(90) and table.must_round_off(93)
+    assert not table.must_wind_down(90) and table.must_wind_down(93)
     assert not table.is_over(99.9) and table.is_over(100)
 
 
@@ -83,7 +85,7 @@ def test_attempts_are_bounded() -> None:
 def test_a_hang_is_minimized_with_shorter_deadlines() -> None:
     failure = Failure(kind=FailureKind.HANG, phase=Phase.FORWARD)
     seconds = {"build": 1.0, "compile": 4.0, "forward": 30.0}
-    short = hasty(failure, seconds, Deadlines(forward=30, compile=120))
+    short = shorter_deadlines(failure, seconds, Deadlines(forward=30, compile=120))
     assert short.forward == 15
     assert short.compile == 30
     assert short.total == Deadlines().total
@@ -104,13 +106,13 @@ def confirmed(hangs: bool, *outcomes: Outcome) -> tuple[int, int, list[bool]]:
     stage = Confirm(Program(), lambda _, outcome: outcome is HANG, 3, hangs=hangs)
     patient = []
     for outcome in outcomes:
-        asked = [task for task in (stage.ask(), stage.ask()) if task is not None]
+        asked = [task for task in (stage.next_task(), stage.next_task()) if task is not None]
         assert len(asked) == 1 or not (hangs and not stage.failed)
         for task in asked:
             assert isinstance(task, RunTask)
             patient.append(task.confirm_hang)
-            stage.tell(task, [outcome])
-    assert stage.finished and stage.ask() is None
+            stage.report(task, [outcome])
+    assert stage.finished and stage.next_task() is None
     return stage.failed, stage.runs, patient
 
 
@@ -123,10 +125,17 @@ def test_a_run_that_is_lost_is_made_again_as_often_as_there_are_runs() -> None:
     stage = Confirm(Program(), lambda _, outcome: outcome is HANG, 2, hangs=False)
     answers: list[Answer] = [WorkerDied(3), [HANG], TaskFailed("ours"), WorkerDied(4), [HANG]]
     told = 0
-    while (task := stage.ask()) is not None:
-        stage.tell(task, answers[told])
+    while (task := stage.next_task()) is not None:
+        stage.report(task, answers[told])
         told += 1
     assert stage.finished and (stage.failed, stage.runs, told) == (1, 1, 4)
+
+
+@pytest.mark.parametrize("answer", [WorkerDied(3), TaskFailed("ours")])
+def test_a_run_that_no_worker_survived_is_lost_and_not_refused(answer: Answer) -> None:
+    outcomes = outcomes_of(RunTask((Program(), Program())), answer)
+    assert [outcome.status for outcome in outcomes] == ["lost", "lost"]
+    assert outcomes[0].rejection in ("the worker died", "ours")
 
 
 def is_same(one: Outcome, _: Program, other: Outcome) -> bool:
@@ -136,9 +145,9 @@ def is_same(one: Outcome, _: Program, other: Outcome) -> bool:
 def test_what_mostly_fails_otherwise_is_told() -> None:
     for judged, mostly in ((ENDED, HANG), (HANG, None)):
         stage = Confirm(Program(), partial(is_same, judged), 1, hangs=False)
-        task = stage.ask()
+        task = stage.next_task()
         assert task is not None
-        stage.tell(task, [HANG])
+        stage.report(task, [HANG])
         assert stage.mostly is mostly
 
 

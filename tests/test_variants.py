@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from attnfuzz.fuzz.campaign.tasks import RunTask, TaskFailed
+from attnfuzz.fuzz.pool.tasks import RunTask, TaskFailed
 from attnfuzz.fuzz.reduce.variants import Variants, variants
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
 from attnfuzz.generators.kernels.specs import Flex, Handwritten, Sdpa
@@ -49,9 +49,9 @@ def matrix_of(answers: dict[str, list[Outcome]]) -> dict[str, str]:
     programs = {name: Program(seed=place + 1) for place, name in enumerate(answers)}
     names = {program_id(program): name for name, program in programs.items()}
     stage = Variants(programs, lambda program, outcome: outcome == FAILED)
-    while (task := stage.ask()) is not None:
+    while (task := stage.next_task()) is not None:
         assert isinstance(task, RunTask)
-        stage.tell(task, [answers[names[program_id(task.programs[0])]].pop(0)])
+        stage.report(task, [answers[names[program_id(task.programs[0])]].pop(0)])
     assert stage.finished
     return stage.matrix
 
@@ -78,9 +78,9 @@ def test_a_program_has_a_column_for_each_other_target() -> None:
         {"cpu": program, "virtual-sm90": program},
     )
     answers = {"cpu": PASSED, "virtual-sm90": FAILED, "virtual-sm86": PASSED}
-    while (task := stage.ask()) is not None:
+    while (task := stage.next_task()) is not None:
         assert isinstance(task, RunTask) and task.target is not None
-        stage.tell(task, [answers[task.target]])
+        stage.report(task, [answers[task.target]])
     assert stage.matrix == {
         "a": "passes", "target=cpu": "passes", "target=virtual-sm90": "fails"
     }  # fmt: skip
@@ -88,9 +88,9 @@ def test_a_program_has_a_column_for_each_other_target() -> None:
 
 def test_a_defect_of_ours_is_no_failure_of_the_variant() -> None:
     stage = Variants({"a": Program(seed=1)}, lambda program, outcome: True)
-    task = stage.ask()
+    task = stage.next_task()
     assert task is not None
-    stage.tell(task, TaskFailed("Traceback"))
+    stage.report(task, TaskFailed("Traceback"))
     assert stage.matrix == {"a": "not judged"}
     assert stage.finished
 

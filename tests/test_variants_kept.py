@@ -24,7 +24,7 @@ from attnfuzz.corpus.case import (
 )
 from attnfuzz.corpus.models import VariantResult
 from attnfuzz.corpus.store.store import Store
-from attnfuzz.fuzz.campaign.tasks import RunTask, WorkerDied
+from attnfuzz.fuzz.pool.tasks import RunTask, WorkerDied
 from attnfuzz.fuzz.reduce.variants import Variants
 from attnfuzz.fuzz.report.bucket import page_json, page_markdown, page_text
 from attnfuzz.fuzz.report.pages import page
@@ -133,12 +133,12 @@ def test_every_word_of_a_matrix_can_be_read() -> None:
     answers = {0: raised("x"), 1: raised("y"), 2: passed, 3: rejected, 4: None, 5: raised("z")}
     seen = set()
     while not stage.finished:
-        task = stage.ask()
+        task = stage.next_task()
         assert isinstance(task, RunTask)
         (program,) = task.programs
         answer = answers[program.seed]
         if program.seed == 5 and program in seen:
             answer = passed
         seen.add(program)
-        stage.tell(task, [answer] if answer else WorkerDied(3))
+        stage.report(task, [answer] if answer else WorkerDied(3))
     assert set(stage.matrix.values()) == set(get_args(VariantResult))

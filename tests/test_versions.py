@@ -133,7 +133,7 @@ def test_a_launch_asks_before_it_writes(tmp_path: Path, monkeypatch: pytest.Monk
         def __init__(self, *_: Any) -> None:
             super().__init__(NOW)
 
-    monkeypatch.setattr("attnfuzz.fuzz.campaign.ray_pool.RayPool", Ray)
+    monkeypatch.setattr("attnfuzz.fuzz.pool.ray_pool.RayPool", Ray)
     with pytest.raises(CampaignError, match=r"torch: the campaign there ran with 2\.13\.0\+cpu"):
         launch(CONFIG, tmp_path)
     with Store(tmp_path, create=False) as store:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
+
+from pydantic import ConfigDict, Field
 
 from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.model.outcome import Phase
 from attnfuzz.generators.model.program import Compile, Program
 from attnfuzz.generators.model.validity import mask_axes, score_axes
+
+CHECKED = ConfigDict(extra="forbid")
+"""Of what a campaign's configuration may set: it is checked by what is declared here."""
+
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,10 +27,11 @@ class Limits:
     threads and processes its user may run beside those that run already, which Linux does not
     enforce for root."""
 
-    memory_mb: int = 4096
-    device_memory_mb: int = 8192
-    file_mb: int = 512
-    processes: int = 4096
+    __pydantic_config__ = CHECKED
+    memory_mb: Annotated[int, Field(ge=1024, le=1 << 20)] = 4096
+    device_memory_mb: Annotated[int, Field(ge=256, le=1 << 20)] = 8192
+    file_mb: Annotated[int, Field(ge=256, le=1 << 20)] = 512
+    processes: Annotated[int, Field(ge=1, le=1 << 20)] = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,16 +39,17 @@ class Deadlines:
     """Wall seconds that each phase may take, counted anew whenever it is entered, and `total`;
     `idle` is for how many of them all processes of the program may sleep: see `activity.py`."""
 
-    build: float = 20.0
-    reference: float = 20.0
-    eager: float = 20.0
-    compile: float = 120.0
-    forward: float = 30.0
-    backward: float = 60.0
-    check: float = 30.0
-    exit: float = 20.0
-    total: float = 300.0
-    idle: float = 20.0
+    __pydantic_config__ = CHECKED
+    build: Seconds = 20.0
+    reference: Seconds = 20.0
+    eager: Seconds = 20.0
+    compile: Seconds = 120.0
+    forward: Seconds = 30.0
+    backward: Seconds = 60.0
+    check: Seconds = 30.0
+    exit: Seconds = 20.0
+    total: Seconds = 300.0
+    idle: Seconds = 20.0
 
     def of(self, phase: Phase) -> float:
         return float(getattr(self, "build" if phase is Phase.SETUP else phase.value))

@@ -13,8 +13,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from attnfuzz.actors.sandbox.job import Deadlines, Limits
 from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.actors.targets.target import DEVICE_KERNELS
+from attnfuzz.generators.reading.complaints import complaint
 from attnfuzz.generators.reading.safe_yaml import ProgramError, load_yaml_safely, read_text
 from attnfuzz.generators.strategies.swarm import PROFILES, UserFunction
 
@@ -31,32 +33,6 @@ class ConfigError(Exception):
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class LimitsConfig(_Section):
-    """What one program's processes may take: MiB of memory, MiB of an accelerator's, MiB of one
-    file, processes."""
-
-    memory_mb: Annotated[int, Field(ge=1024, le=1 << 20)] = 4096
-    device_memory_mb: Annotated[int, Field(ge=256, le=1 << 20)] = 8192
-    file_mb: Annotated[int, Field(ge=256, le=1 << 20)] = 512
-    processes: Annotated[int, Field(ge=1, le=1 << 20)] = 4096
-
-
-class DeadlinesConfig(_Section):
-    """Seconds that each phase of a program may take, and the whole of it; and for how long all of
-    its processes may sleep."""
-
-    build: Positive = 20
-    reference: Positive = 20
-    eager: Positive = 20
-    compile: Positive = 120
-    forward: Positive = 30
-    backward: Positive = 60
-    check: Positive = 30
-    exit: Positive = 20
-    total: Positive = 300
-    idle: Positive = 20
 
 
 class MinimizeConfig(_Section):
@@ -94,8 +70,8 @@ class CampaignConfig(_Section):
     )
     toolchain: Path | None = None
     preload: list[Path] = []
-    limits: LimitsConfig = LimitsConfig()
-    deadlines: DeadlinesConfig = DeadlinesConfig()
+    limits: Limits = Limits()
+    deadlines: Deadlines = Deadlines()
     confirm_runs: Annotated[int, Field(ge=1, le=100)] = 5
     minimize: MinimizeConfig = MinimizeConfig()
     repro_runs: Annotated[int, Field(ge=0, le=100)] = 3
@@ -141,7 +117,7 @@ def _check_option(key: str, value: Any) -> None:
     try:
         CampaignConfig.model_validate({key: value})
     except ValidationError as error:
-        raise ConfigError(f"--{_sentence(error)}") from error
+        raise ConfigError(f"--{complaint(error, {key: value}, CampaignConfig)}.") from error
 
 
 def config_from_data(data: dict[str, Any], where: str, base: Path = Path()) -> CampaignConfig:
@@ -149,7 +125,7 @@ def config_from_data(data: dict[str, Any], where: str, base: Path = Path()) -> C
     try:
         config = CampaignConfig.model_validate(data)
     except ValidationError as error:
-        raise ConfigError(f"{where}: {_sentence(error)}") from error
+        raise ConfigError(f"{where}: {complaint(error, data, CampaignConfig)}.") from error
     resolved = config.model_copy(
         update={
             "toolchain": _absolute(config.toolchain, base),
@@ -219,25 +195,3 @@ def _check_profiles(config: CampaignConfig, where: str) -> None:
             )
     if config.profiles.get("function") and not config.functions:
         raise ConfigError(f"{where}: functions: expected some for the profile function to call.")
-
-
-def _sentence(error: ValidationError) -> str:
-    """The first of pydantic's complaints as one sentence, and how many more there are."""
-    first, *more = error.errors(include_url=False)
-    key = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in first["loc"]).lstrip(".")
-    message = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "extra_forbidden":
-        known = _fields(first["loc"][:-1])
-        message = f"unknown key; expected one of {', '.join(known)}" if known else "unknown key"
-    elif first["type"] != "value_error":
-        message = f"{message[:1].lower()}{message[1:]}, got {first['input']!r}"
-    rest = f" ({len(more)} more)" if more else ""
-    return f"{key}: {message}{rest}." if key else f"{message}{rest}."
-
-
-def _fields(path: tuple[str | int, ...]) -> list[str]:
-    model: Any = CampaignConfig
-    for name in path:
-        field = model.model_fields.get(name) if hasattr(model, "model_fields") else None
-        model = field.annotation if field else None
-    return list(model.model_fields) if hasattr(model, "model_fields") else []

@@ -23,11 +23,11 @@ from attnfuzz.actors.shard import Shard, ShardReport
 from attnfuzz.actors.targets.registry import target_for
 from attnfuzz.corpus.store.store import Store
 from attnfuzz.fuzz.campaign.config import CampaignConfig, profiles_on
-from attnfuzz.fuzz.campaign.desk import Desk
-from attnfuzz.fuzz.campaign.investigate import Work
-from attnfuzz.fuzz.campaign.pool import Pool
+from attnfuzz.fuzz.campaign.findings_queue import FindingsQueue, Work
 from attnfuzz.fuzz.campaign.schedule import FairShare, Timetable
-from attnfuzz.fuzz.campaign.tasks import (
+from attnfuzz.fuzz.campaign.views import bucket_views
+from attnfuzz.fuzz.pool.pool import Pool
+from attnfuzz.fuzz.pool.tasks import (
     Answer,
     Finished,
     Handle,
@@ -36,7 +36,6 @@ from attnfuzz.fuzz.campaign.tasks import (
     TaskFailed,
     WorkerDied,
 )
-from attnfuzz.fuzz.campaign.views import bucket_views
 from attnfuzz.fuzz.report.live import Snapshot, Watcher
 
 TICK_S = 0.5
@@ -92,7 +91,7 @@ class Campaign:
         self._clock = clock
         self._timetable = Timetable(config.minutes * 60)
         self._fair = FairShare(config.minimize.pool_share)
-        self._desk = Desk(
+        self._queue = FindingsQueue(
             config,
             directory,
             store,
@@ -104,6 +103,7 @@ class Campaign:
         self._shards_running: set[int] = set()
         self._stop = threading.Event()
         self._defects: list[str] = []
+        self._lost = 0
         self._executed_before = store.totals().executed
         self._started = clock()
 
@@ -124,8 +124,8 @@ class Campaign:
         last_shown = float("-inf")
         while not self._stop.is_set():
             elapsed = self._clock() - self._started
-            if self._timetable.must_round_off(elapsed):
-                self._desk.round_off()
+            if self._timetable.must_wind_down(elapsed):
+                self._queue.wind_down()
             over = self._timetable.is_over(elapsed)
             if not over:
                 self._fill()
@@ -150,7 +150,7 @@ class Campaign:
             shard = self._next_shard(now - self._started)
             work = None
             if shard is None or self._fair.investigate_next(now):
-                work = self._desk.ask()
+                work = self._queue.next_work()
             if work is not None:
                 self._start(work.task, work)
             elif shard is not None:
@@ -166,7 +166,7 @@ class Campaign:
 
     def _next_shard(self, elapsed: float) -> int | None:
         """The least index not done and not running: what is done stays a prefix, but for those."""
-        if not self._timetable.may_find(elapsed, self._desk.pending > 0):
+        if not self._timetable.may_find(elapsed, self._queue.pending > 0):
             return None
         index = self._store.next_shard_index()
         while index in self._shards_running or self._store.has_shard(index):
@@ -182,7 +182,7 @@ class Campaign:
             target=target,
             profiles=tuple(sorted(profiles_on(target, self._config).items())),
             functions=self._config.functions,
-            known_keys=self._desk.shelf.settled_keys(),
+            known_keys=self._queue.buckets.settled_keys(),
         )
 
     def _take(self, finished: Finished) -> None:
@@ -191,8 +191,9 @@ class Campaign:
         self._fair.stop(finished.handle, self._clock())
         if isinstance(finished.result, TaskFailed):
             self._note_defect(finished.result.error)
+        self._lost += isinstance(finished.result, WorkerDied)
         if owner is not None:
-            self._desk.tell(owner, finished.result)
+            self._queue.report(owner, finished.result)
         else:
             assert isinstance(finished.task, ShardTask)
             self._take_shard(finished.task.shard.index, finished.result)
@@ -203,7 +204,7 @@ class Campaign:
             answer = ShardReport.lost(index, why)
         assert isinstance(answer, ShardReport)
         for row in self._store.record_shard(answer):
-            self._desk.receive(row)
+            self._queue.receive(row)
         self._shards_running.discard(index)
 
     def _note_defect(self, error: str) -> None:
@@ -212,9 +213,9 @@ class Campaign:
             raise RuntimeError(f"{len(self._defects)} tasks failed, the last with: {error}")
 
     def _doing(self, elapsed: float) -> str:
-        if self._timetable.must_round_off(elapsed):
-            return "rounding off"
-        finding = self._timetable.may_find(elapsed, self._desk.pending > 0)
+        if self._timetable.must_wind_down(elapsed):
+            return "winding down"
+        finding = self._timetable.may_find(elapsed, self._queue.pending > 0)
         return "finding" if finding else "finishing what was found"
 
     def _snapshot(self, doing: str) -> Snapshot:
@@ -234,10 +235,11 @@ class Campaign:
             busy=self._pool.size - self._pool.free,
             cpu=psutil.cpu_percent() / 100,
             doing=doing,
-            pending=self._desk.pending,
+            pending=self._queue.pending,
             not_run=by_status.get("not_run", 0),
-            defects=by_status.get("defect", 0) + len(self._defects) + len(self._desk.defects),
-            buckets=bucket_views(self._desk, self._store),
+            lost=self._lost,
+            defects=by_status.get("defect", 0) + len(self._defects) + len(self._queue.defects),
+            buckets=bucket_views(self._queue, self._store),
         )
 
 

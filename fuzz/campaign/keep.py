@@ -12,7 +12,7 @@ from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.actors.targets.target import Target
 from attnfuzz.corpus.bucket import Bucket
 from attnfuzz.corpus.case import Case, Preload, write_bucket, write_case, write_variants
-from attnfuzz.fuzz.campaign.investigate import Investigation
+from attnfuzz.fuzz.campaign.investigation import Investigation
 from attnfuzz.generators.model.outcome import Failure
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render.module import source
@@ -26,7 +26,7 @@ _FOLDERS = re.compile(rf"{_FOLDER}*site-packages/|{_FOLDER}+")
 def script(investigation: Investigation, defects: list[str], *, by_value: bool = False) -> str:
     """`repro.py` for a finding's simplest program, on its target; `by_value` as there. Where its
     renderer fails, which is our defect and goes to `defects`, the program's whole source."""
-    program, target = investigation.best, TARGETS[investigation.row.target]
+    program, target = investigation.finding.best, TARGETS[investigation.row.target]
     try:
         return script_for(program, investigation.failure, target, by_value=by_value)
     except Exception:  # any defect of ours: the finding matters more
@@ -68,13 +68,13 @@ def keep(
     """
     failure = investigation.failure
     case = Case(
-        program=investigation.best,
+        program=investigation.finding.best,
         failure=replace(failure, evidence=portable(failure.evidence)),
         environment=environment,
         original=investigation.id,
-        minimized=investigation.best != investigation.row.program,
-        runs=investigation.runs,
-        failures=investigation.failed,
+        minimized=investigation.finding.simplified,
+        runs=investigation.finding.runs,
+        failures=investigation.finding.failed,
         preload=tuple(Preload.of(path) for path in preload),
         repro=text,
     )

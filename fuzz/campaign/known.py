@@ -9,8 +9,8 @@ Here it is decided what a known bucket explains:
   failure its program must have the whole trigger, the same outputs must be wrong, and it must have
   run on a device of the sort that the case is from: other devices have other kernels.
 - What that leaves open is confirmed and minimized. Then it is a known bucket's as it would be one
-  of the campaign's own (`corpus.bucket.merge_kin`), but never because it is the simpler of the two:
-  in the torch that the case is from, what is simpler passed.
+  of the campaign's own (`corpus.bucket.merge_related`), but never because it is the simpler of the
+  two: in the torch that the case is from, what is simpler passed.
 
 Keys and triggers follow from the programs and failures that are kept, by the rules of today. A
 shipped case that needs preload files explains failures of campaigns that have those files too.
@@ -25,12 +25,10 @@ from pathlib import Path
 
 from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.corpus.bucket import Bucket, coarse, wrong_outputs
-from attnfuzz.corpus.case import Case, find_cases, read_bucket, read_case
+from attnfuzz.corpus.case import SHIPPED, Case, find_cases, read_bucket, read_case
 from attnfuzz.corpus.signature import signature
 from attnfuzz.fuzz.campaign.config import CampaignConfig
 from attnfuzz.generators.model.features import features
-
-SHIPPED = Path(__file__).resolve().parents[2] / "corpus" / "cases"
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class Known:
         are known."""
         known = {bucket.id: bucket for bucket in self.buckets}
         there = [
-            replace(known.pop(one.id), notes=one.notes) if one.id in known else self._labelled(one)
+            replace(known.pop(one.id), tried=one.tried) if one.id in known else self._labelled(one)
             for one in own
         ]
         return [*there, *known.values()]

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from attnfuzz.actors.sandbox.job import Deadlines, Limits
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.targets.availability import targets
 from attnfuzz.actors.worker import WorkerConfig
@@ -20,14 +19,14 @@ from attnfuzz.corpus.store.opening import LOCK
 from attnfuzz.corpus.store.store import DATABASE, Store
 from attnfuzz.fuzz.campaign.config import CampaignConfig
 from attnfuzz.fuzz.campaign.controller import Campaign, CampaignError, CampaignResult, disk_errors
-from attnfuzz.fuzz.campaign.environment import (
+from attnfuzz.fuzz.campaign.known import load_known
+from attnfuzz.fuzz.environment import (
     check_interpreter,
     check_packages,
     toolchain_differences,
 )
-from attnfuzz.fuzz.campaign.known import load_known
-from attnfuzz.fuzz.campaign.pool import Pool, run_all
-from attnfuzz.fuzz.campaign.tasks import SetupTask, TaskFailed, WorkerDied
+from attnfuzz.fuzz.pool.pool import Pool, run_all
+from attnfuzz.fuzz.pool.tasks import SetupTask, TaskFailed, WorkerDied
 from attnfuzz.fuzz.report.live import Watcher
 from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.model.outcome import TARGET, Outcome
@@ -50,7 +49,7 @@ def launch(
     ScratchError, KnownIssueError, CaseError or UserError, each one sentence.
     """
     check_before(config, where)
-    from attnfuzz.fuzz.campaign.ray_pool import RayPool  # Ray takes a second to import
+    from attnfuzz.fuzz.pool.ray_pool import RayPool  # Ray takes a second to import
 
     with contextlib.ExitStack() as stack:
         made = stack.enter_context(claim(directory))
@@ -78,8 +77,8 @@ def worker_config(config: CampaignConfig, scratch: Path) -> WorkerConfig:
         targets=tuple(config.targets),
         preload=tuple(str(path) for path in config.preload),
         per_device=config.workers_per_device,
-        limits=Limits(**config.limits.model_dump()),
-        deadlines=Deadlines(**config.deadlines.model_dump()),
+        limits=config.limits,
+        deadlines=config.deadlines,
     )
 
 

@@ -1,45 +1,14 @@
 """What runs next: new programs, or the next step with a finding.
 
-A *stage* is one step with one finding (confirm, minimize, validate, variants): a state machine
-that is asked for tasks and told what became of them. The controller keeps the pool busy with both
-kinds of work; `FairShare` says which kind is behind.
+The controller keeps the pool busy with both kinds of work. `FairShare` says which kind is behind,
+`Timetable` what there is still time for.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from attnfuzz.fuzz.campaign.tasks import Answer, Handle, RunTask, Task, TaskFailed, WorkerDied
-from attnfuzz.generators.model.outcome import Outcome
-from attnfuzz.generators.model.program import Program
-
-
-class Stage(Protocol):
-    """See the module's docstring. `others` are failures that are not the one looked into."""
-
-    name: str
-
-    @property
-    def others(self) -> list[tuple[Program, Outcome]]: ...
-
-    @property
-    def finished(self) -> bool: ...
-
-    def ask(self) -> Task | None:
-        """The next task; None when there is none now (more may come after `tell`)."""
-
-    def tell(self, task: Task, answer: Answer) -> None: ...
-
-
-def outcomes_of(task: Task, answer: Answer) -> list[Outcome]:
-    """The outcomes of a RunTask; a task that no worker survived counts as refused, not failed."""
-    assert isinstance(task, RunTask)
-    if isinstance(answer, WorkerDied | TaskFailed):
-        why = "the worker died" if isinstance(answer, WorkerDied) else answer.error
-        return [Outcome(status="rejected", rejection=why) for _ in task.programs]
-    assert isinstance(answer, list)
-    return [outcome for outcome in answer if isinstance(outcome, Outcome)]
+from attnfuzz.fuzz.pool.tasks import Handle
 
 
 @dataclass
@@ -83,7 +52,7 @@ class Timetable:
         last = self.last_shard_when_pending if pending else self.last_shard
         return elapsed < self.seconds * last
 
-    def must_round_off(self, elapsed: float) -> bool:
+    def must_wind_down(self, elapsed: float) -> bool:
         return elapsed >= self.seconds * self.last_step
 
     def is_over(self, elapsed: float) -> bool:

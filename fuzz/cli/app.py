@@ -1,4 +1,4 @@
-"""The command line `attnfuzz`: one file per group of commands, errors and exit codes in one place.
+"""The command line `attnfuzz`: one file per command, errors and exit codes in one place.
 
 Every command imports what it needs when it is called, so that `--help` and `generate` start at
 once.
@@ -16,14 +16,9 @@ from typing import Annotated, Any
 
 import typer
 
-from attnfuzz.fuzz.campaign.environment import version
-from attnfuzz.fuzz.cli import generate as cli_programs
-from attnfuzz.fuzz.cli import launch as cli_campaign
-from attnfuzz.fuzz.cli import replay as cli_replay
-from attnfuzz.fuzz.cli import run as cli_run
-from attnfuzz.fuzz.cli import targets as cli_targets
-from attnfuzz.fuzz.cli import triage as cli_corpus
+from attnfuzz.fuzz.cli import generate, launch, minimize, render, replay, run, show, targets, triage
 from attnfuzz.fuzz.cli.common import emit, note
+from attnfuzz.fuzz.environment import version
 from attnfuzz.fuzz.errors import (
     EXIT_BAD_INPUT,
     EXIT_DEFECT,
@@ -74,8 +69,8 @@ def attnfuzz(
 
 
 attnfuzz.__doc__ = None  # the help is HELP
-for group in (cli_campaign, cli_corpus, cli_replay, cli_run, cli_programs, cli_targets):
-    group.register(app)
+for command in (launch, triage, show, replay, run, minimize, generate, render, targets):
+    command.register(app)
 
 
 def _add_bench(arguments: Sequence[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sys
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attnfuzz.actors.targets.registry import TARGETS
-from attnfuzz.fuzz.campaign.environment import check_interpreter
+from attnfuzz.fuzz.environment import check_interpreter
 from attnfuzz.fuzz.errors import UserError, user_path
 from attnfuzz.fuzz.report.escape import plain
 from attnfuzz.generators.reading.files import MAX_BYTES, read_text
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
     from attnfuzz.generators.model.program import Program
 
 MAX_WORKERS = 1024
+
+CAMPAIGNS = Path("campaigns")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 Preload = Annotated[
@@ -134,6 +135,11 @@ def check_function(program: Program, allowed: Sequence[str] | None, where: str) 
         )
 
 
-def sha256(path: Path) -> str:
-    """Hex digest of the file at `path`."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def newest_campaign() -> Path:
+    """The directory under `campaigns/` whose database was written last."""
+    from attnfuzz.corpus.store.store import DATABASE
+
+    databases = list(CAMPAIGNS.glob(f"*/{DATABASE}"))
+    if not databases:
+        raise UserError(f"{CAMPAIGNS}: expected a campaign's directory there, found none; name one")
+    return max(databases, key=lambda path: (path.stat().st_mtime, path)).parent

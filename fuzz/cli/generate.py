@@ -1,4 +1,4 @@
-"""`generate` and `render`: programs, and the text that each one means. Neither needs a torch."""
+"""`generate`: random programs. Needs no torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from attnfuzz.fuzz.cli.common import Json, ProgramFile, emit, read_program
+from attnfuzz.fuzz.cli.common import Json, emit
 from attnfuzz.fuzz.errors import UserError
 
 if TYPE_CHECKING:
@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the commands to the application."""
+    """Adds the command to the application."""
     app.command()(generate)
-    app.command()(render)
 
 
 def generate(
@@ -74,21 +73,3 @@ def _functions(target: str | None) -> tuple[UserFunction, ...]:
         return (TypeAdapter(UserFunction).validate_python({"target": target}),)
     except ValidationError:
         raise UserError(f"--function: expected MODULE:NAME, got {target!r}") from None
-
-
-def render(program: ProgramFile, as_json: Json = False) -> None:
-    """Print the source of a program.
-
-    The module that the sandbox runs, which needs torch and nothing of ours. It defines `inputs`,
-    `attention`, `reference`, `run` and, where it is compiled, `compiled`, and calls none of them.
-
-    `attnfuzz render program.yaml > attention.py`
-    """
-    from attnfuzz.generators.model.codec import program_id
-    from attnfuzz.generators.render.module import source
-
-    loaded = read_program(program)
-    if as_json:
-        emit({"id": program_id(loaded), "source": source(loaded)})
-    else:
-        sys.stdout.write(source(loaded))

@@ -1,4 +1,4 @@
-"""`triage` and `show`: what campaigns found."""
+"""`triage`: the buckets of a campaign, worst first."""
 
 from __future__ import annotations
 
@@ -7,19 +7,15 @@ from typing import Annotated
 
 import typer
 
-from attnfuzz.fuzz.campaign.shipped import find
-from attnfuzz.fuzz.cli.common import Json, console, emit
+from attnfuzz.fuzz.cli.common import Json, console, emit, newest_campaign
 from attnfuzz.fuzz.errors import UserError
-from attnfuzz.fuzz.report.escape import say
+from attnfuzz.fuzz.shipped import find
 from attnfuzz.generators.reading.files import is_there
-
-CAMPAIGNS = Path("campaigns")
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the commands to the application."""
+    """Adds the command to the application."""
     app.command()(triage)
-    app.command()(show)
 
 
 Directory = Annotated[
@@ -61,43 +57,3 @@ def triage(directory: Directory = None, as_json: Json = False) -> None:
         emit({"directory": str(found), "buckets": list(map(report.row_json, ordered))})
     else:
         console().print(report.table(ordered))
-
-
-def show(
-    bucket: Annotated[str, typer.Argument(metavar="BUCKET", help="Its id, or how the id begins.")],
-    directory: Annotated[
-        Path | None,
-        typer.Option("--dir", help="A campaign's directory, or a corpus. Default: the newest."),
-    ] = None,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print it as the text of an issue.")
-    ] = False,
-    as_json: Json = False,
-) -> None:
-    """Tell everything about a bucket.
-
-    What fails and how, what triggers it, the minimized program, its script, the evidence, what its
-    variants do, and which other buckets may be the same.
-
-    `attnfuzz show 3f9a --dir campaigns/night --markdown > issue.md`
-    """
-    from attnfuzz.fuzz.report.bucket import page_json, page_markdown, page_text
-    from attnfuzz.fuzz.report.pages import page
-
-    found = page(find(directory) if directory else newest_campaign(), bucket)
-    if as_json:
-        emit(page_json(found))
-    elif markdown:
-        say(page_markdown(found), end="")
-    else:
-        console().print(page_text(found))
-
-
-def newest_campaign() -> Path:
-    """The directory under `campaigns/` whose database was written last."""
-    from attnfuzz.corpus.store.store import DATABASE
-
-    databases = list(CAMPAIGNS.glob(f"*/{DATABASE}"))
-    if not databases:
-        raise UserError(f"{CAMPAIGNS}: expected a campaign's directory there, found none; name one")
-    return max(databases, key=lambda path: (path.stat().st_mtime, path)).parent

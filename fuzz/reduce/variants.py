@@ -11,9 +11,9 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from attnfuzz.actors.sandbox.verdict import is_defect
-from attnfuzz.fuzz.campaign.schedule import outcomes_of
-from attnfuzz.fuzz.campaign.tasks import Answer, RunTask, Task, TaskFailed, WorkerDied
-from attnfuzz.fuzz.reduce.minimize import Judge
+from attnfuzz.fuzz.pool.stage import outcomes_of
+from attnfuzz.fuzz.pool.tasks import Answer, RunTask, Task, TaskFailed, WorkerDied
+from attnfuzz.fuzz.reduce.judges import Judge
 from attnfuzz.generators.kernels.registry import REGISTRY, plugin_of
 from attnfuzz.generators.model.codec import program_id
 from attnfuzz.generators.model.outcome import Outcome
@@ -70,8 +70,6 @@ class Variants:
     finding of its own: the same fault looks different at another layer.
     """
 
-    name = "variants"
-
     def __init__(
         self,
         programs: Mapping[str, Program],
@@ -79,7 +77,7 @@ class Variants:
         here: str = "cpu",
         elsewhere: Mapping[str, Program] = MappingProxyType({}),
     ) -> None:
-        self.others: list[tuple[Program, Outcome]] = []
+        self.other_failures: list[tuple[Program, Outcome]] = []
         self.matrix: dict[str, str] = {}
         self._judge = judge
         places = {f"target={target}": (one, target) for target, one in elsewhere.items()}
@@ -92,14 +90,14 @@ class Variants:
     def finished(self) -> bool:
         return not self._waiting and not self._running
 
-    def ask(self) -> Task | None:
+    def next_task(self) -> Task | None:
         if not self._waiting:
             return None
         self._running += 1
         program, target = self._waiting.pop(0)
         return RunTask((program,), target=target)
 
-    def tell(self, task: Task, answer: Answer) -> None:
+    def report(self, task: Task, answer: Answer) -> None:
         self._running -= 1
         assert isinstance(task, RunTask) and task.target is not None
         program = task.programs[0]
@@ -108,12 +106,12 @@ class Variants:
             self.matrix.setdefault(name, "not judged")
             return
         for outcome in outcomes_of(task, answer):
-            now, before = self._word(program, outcome), self.matrix.get(name)
+            now, before = self._result(program, outcome), self.matrix.get(name)
             self.matrix[name] = now if before in (None, now) else "flaky"
             if before is None and outcome.status == "failed":
                 self._waiting.append((program, task.target))
 
-    def _word(self, program: Program, outcome: Outcome) -> str:
+    def _result(self, program: Program, outcome: Outcome) -> str:
         if is_defect(outcome):
             return "not judged"
         if outcome.status == "failed":

@@ -30,7 +30,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 class Page:
     """A bucket, or a failure that has none, and what speaks for it: the minimized program, its
     failure, its script's text, and where it ran. `variants`: what the program's variants did, by
-    name. `kin`: buckets that may have the same cause."""
+    name. `related`: buckets that may have the same cause."""
 
     row: Row
     program: Program
@@ -39,7 +39,7 @@ class Page:
     environment: Mapping[str, str]
     bucket: Bucket | None = None
     variants: Mapping[str, str] = field(default_factory=dict)
-    kin: tuple[Bucket, ...] = ()
+    related: tuple[Bucket, ...] = ()
     cases: tuple[str, ...] = ()
     confirmations: tuple[Confirmation, ...] = ()
 
@@ -107,8 +107,8 @@ def page_text(page: Page) -> RenderableType:
         parts += ["", Text(page.no_script or "")]
     if page.variants:
         parts += ["", heading("variants"), facts(dict(page.variants))]
-    if page.kin:
-        named = {bucket.id: bucket.title for bucket in page.kin}
+    if page.related:
+        named = {bucket.id: bucket.title for bucket in page.related}
         parts += ["", heading("possible kin"), facts(named)]
     if page.environment:
         parts += ["", heading("environment"), facts(dict(sorted(page.environment.items())))]
@@ -140,7 +140,7 @@ def page_json(page: Page) -> dict[str, Any]:
         "program": to_data(page.program),
         "repro": page.repro,
         "variants": dict(page.variants),
-        "kin": [bucket.id for bucket in page.kin],
+        "kin": [bucket.id for bucket in page.related],
         "cases": list(page.cases),
         "environment": dict(sorted(page.environment.items())),
     }

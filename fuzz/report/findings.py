@@ -8,11 +8,19 @@ from pathlib import Path
 from rich.console import RenderableType
 
 from attnfuzz.corpus.bucket import Bucket
-from attnfuzz.corpus.case import BUCKET, PROGRAM, REPRO, Case, bucket_folder, read_bucket, read_case
+from attnfuzz.corpus.case import (
+    BUCKET,
+    PROGRAM,
+    REPRO,
+    SHIPPED,
+    Case,
+    bucket_folder,
+    read_bucket,
+    read_case,
+)
 from attnfuzz.corpus.known_issues import thread_of
 from attnfuzz.corpus.signature import signature
 from attnfuzz.corpus.store.store import FailureRow, State, Store
-from attnfuzz.fuzz.campaign.known import SHIPPED
 from attnfuzz.fuzz.report import tables as report
 from attnfuzz.fuzz.report.tables import Row, Totals
 from attnfuzz.generators.reading.files import folders, is_there, read_inside
@@ -149,11 +157,11 @@ def case_folders(folder: Path) -> list[Path]:
 
 def script_runs(bucket: Bucket) -> str | None:
     """How often a bucket's scripts failed by themselves in a clean process: "3/3"."""
-    tried = list(bucket.notes.get("repro", {}).values())
+    tried = list(bucket.tried.values())
     if not tried:
         return None
-    best = max(tried, key=lambda one: (one["reproduced"], -one["runs"]))
-    return f"{best['reproduced']}/{best['runs']}"
+    best = max(tried, key=lambda one: (one.reproduced, -one.runs))
+    return f"{best.reproduced}/{best.runs}"
 
 
 def smallest_script(folder: Path) -> str | None:

@@ -46,7 +46,8 @@ class Snapshot:
     """A campaign at one moment. Programs are counted since the campaign began, resumed runs
     included; `rate` is programs per second of this run. `cpu` is the share of the machine's CPU
     time in use, 0 to 1. `defects` counts tasks that failed by our own fault, `not_run` programs
-    whose preload file or own function failed first."""
+    whose preload file or own function failed first, `lost` tasks of this run that no worker
+    survived."""
 
     elapsed_s: float
     left_s: float
@@ -63,6 +64,7 @@ class Snapshot:
     pending: int = 0
     defects: int = 0
     not_run: int = 0
+    lost: int = 0
     buckets: tuple[BucketView, ...] = ()
 
 
@@ -87,6 +89,8 @@ def line(snapshot: Snapshot) -> str:
         f"{s.busy}/{s.workers} workers, CPU {s.cpu:.0%}",
         s.doing,
     ]
+    if s.lost:
+        parts.append(f"{counted(s.lost, 'task')} lost with their worker")
     if s.defects:
         parts.append(f"{counted(s.defects, 'defect')} of attnfuzz")
     return plain(" | ".join(parts))
@@ -124,6 +128,7 @@ def view(snapshot: Snapshot) -> RenderableType:
         Text(f"{s.rejected:,} rejected", style="yellow"),
         Text(f"{s.failed:,} failed", style="red"),
         *([f"{s.not_run:,} not run"] if s.not_run else []),
+        *([f"{counted(s.lost, 'task')} lost"] if s.lost else []),
     )
     grid = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("bucket", "kind", "layer", "fails", "seen", "state"):

@@ -40,7 +40,7 @@ def outcome_text(program: Program, outcome: Outcome, target: str = "cpu") -> Ren
         pairs["target"] = f"{target}: {stand_in.treatment}, which is not there"
     pairs["outcome"] = outcome.status.replace("_", " ")
     if outcome.rejection is not None:
-        pairs["why" if outcome.status == "not_run" else "refused"] = outcome.rejection
+        pairs["refused" if outcome.status == "rejected" else "why"] = outcome.rejection
     pairs["cost"] = f"{cost.wall_s:.2f} s, {cost.cpu_s:.2f} s of CPU, {cost.peak_rss_mb:,.0f} MiB"
     if cost.phases:
         pairs["phases"] = ", ".join(f"{name} {took:.2f} s" for name, took in cost.phases.items())

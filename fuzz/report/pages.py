@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from attnfuzz.actors.targets.registry import TARGETS
-from attnfuzz.corpus.bucket import Bucket, kin
+from attnfuzz.corpus.bucket import Bucket, related
 from attnfuzz.corpus.case import Case, bucket_folder, read_bucket
 from attnfuzz.corpus.confirmation import read_confirmations
 from attnfuzz.corpus.store.store import DATABASE, FailureRow, Store
@@ -62,16 +62,18 @@ def _campaign_page(store: Store, directory: Path, name: str) -> Page:
     if not failures:
         raise UserError(f"{store.path}: failures: expected one of bucket {wanted}, found none")
     row = bucket_row(bucket, failures, store.occurrences().get(bucket.id, 0), directory)
-    kindred = tuple(kin(bucket, buckets))
+    others = tuple(related(bucket, buckets))
     folder = bucket_folder(directory / CASES, bucket)
     cases = read_cases(folder)
     if cases:
-        page = _page_of(row, bucket, cases, folder, kindred)
+        page = _page_of(row, bucket, cases, folder, others)
         original = min(cases, key=_length).original
         return replace(page, variants=page.variants or store.variants(original))
     speaks = min(failures, key=lambda one: (one.state not in KEPT, one.number))
     variants = store.variants(speaks.program_id)
-    return replace(_lonely_page(store, row, speaks), bucket=bucket, variants=variants, kin=kindred)
+    return replace(
+        _lonely_page(store, row, speaks), bucket=bucket, variants=variants, related=others
+    )
 
 
 def _lonely_page(store: Store, row: Row, found: FailureRow) -> Page:
@@ -84,7 +86,7 @@ def _lonely_page(store: Store, row: Row, found: FailureRow) -> Page:
 
 
 def _page_of(
-    row: Row, bucket: Bucket, cases: Sequence[Case], folder: Path, kindred: tuple[Bucket, ...]
+    row: Row, bucket: Bucket, cases: Sequence[Case], folder: Path, others: tuple[Bucket, ...]
 ) -> Page:
     """The page of a bucket with cases: all that is told is of the one with the shortest script."""
     case = min(cases, key=_length)
@@ -97,7 +99,7 @@ def _page_of(
         environment=case.environment,
         bucket=bucket,
         variants=case.variants,
-        kin=kindred,
+        related=others,
         cases=tuple(str(folder / one.id) for one in cases),
         confirmations=tuple(read_confirmations(folder / case.id)),
     )
@@ -114,7 +116,7 @@ def _corpus_page(corpus: Path, name: str) -> Page:
     if not cases:
         raise UserError(f"{folder}: expected a case of this bucket, found none")
     others: list[Bucket] = [read_bucket(other) for other in folders.values()]
-    return _page_of(corpus_row(folder), bucket, cases, folder, tuple(kin(bucket, others)))
+    return _page_of(corpus_row(folder), bucket, cases, folder, tuple(related(bucket, others)))
 
 
 def _only(name: str, ids: Iterable[str], where: Path) -> str:

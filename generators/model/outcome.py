@@ -187,11 +187,12 @@ OF_SETUP = (PRELOAD_FILE, TARGET)
 class Outcome:
     """`rejected` is by design; `rejection` then says which refusal. `not_run`: a preload file
     raised, or a function of one's own is not to be had, which `rejection` says in a sentence.
+    `lost`: the worker did not survive the run, or failed itself, and `rejection` says which.
     `features` are what the compiler did, as short strings; `kernels` those it compiled, where a
     virtual card was asked to load them. `skipped` names oracles that did not apply, and why."""
 
     __pydantic_config__ = STRICT
-    status: Literal["passed", "rejected", "failed", "not_run"]
+    status: Literal["passed", "rejected", "failed", "not_run", "lost"]
     failure: Failure | None = None
     rejection: str | None = None
     features: tuple[str, ...] = ()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import is_dataclass
+from typing import Any, TypeGuard
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from attnfuzz.generators.model.tree import kind_of, parts
 from attnfuzz.generators.reading.safe_yaml import short
@@ -39,8 +41,8 @@ _BOUNDS = {
 def complaint(error: ValidationError, data: Any, root: type | None = None) -> str:
     """`key: expected …, got …` for the first problem, and how many more there are.
 
-    `data` is what was refused. `root`, where given, is the dataclass that it should have become:
-    then unknown and missing names come with the list of those that there are.
+    `data` is what was refused. `root`, where given, is the dataclass or model that it should have
+    become: then unknown and missing names come with the list of those that there are.
     """
     found: dict[str, list[str]] = {}  # a plain union complains once for each of its members
     for detail in error.errors(include_url=False, include_context=True):
@@ -111,6 +113,8 @@ def _sentence(detail: dict[str, Any], keys: list[str], data: Any, root: type | N
         return f"expected at most {context['max_length']} items, got {context['actual_length']}"
     if problem in _EXPECTED:
         return f"expected {_EXPECTED[problem]}, got {got}"
+    if problem == "value_error":  # a validator of ours, which says it all
+        return str(detail["msg"]).removeprefix("Value error, ")
     said = detail["msg"].replace("Input should be ", "expected ")
     return f"{said[:1].lower()}{said[1:]}, got {got}"
 
@@ -119,12 +123,33 @@ def _names(classes: tuple[type, ...]) -> str:
     """The keys that a mapping may have, if it is known what it should become."""
     if len(classes) != 1:
         return ""
-    kind = ["kind"] if kind_of(classes[0]) else []
-    return ", ".join(kind + [each.name for each in parts(classes[0])])
+    kind = ["kind"] if _kind_of(classes[0]) else []
+    return ", ".join([*kind, *_members(classes[0])])
+
+
+def _members(cls: type) -> dict[str, tuple[type, ...]]:
+    """The fields of a dataclass or model, each with the classes that it may be of."""
+    if is_dataclass(cls):
+        return {part.name: part.classes for part in parts(cls)}
+    fields: dict[str, FieldInfo] = getattr(cls, "model_fields", {})
+    return {
+        name: (field.annotation,) if _has_members(field.annotation) else ()
+        for name, field in fields.items()
+    }
+
+
+def _has_members(annotation: Any) -> TypeGuard[type]:
+    return isinstance(annotation, type) and (
+        is_dataclass(annotation) or issubclass(annotation, BaseModel)
+    )
 
 
 def _kinds(classes: tuple[type, ...]) -> str:
-    return ", ".join(kind for cls in classes if (kind := kind_of(cls)))
+    return ", ".join(kind for cls in classes if (kind := _kind_of(cls)))
+
+
+def _kind_of(cls: type) -> str | None:
+    return kind_of(cls) if is_dataclass(cls) else None
 
 
 def _classes(root: type | None, keys: list[str], data: Any) -> tuple[type, ...]:
@@ -135,12 +160,11 @@ def _classes(root: type | None, keys: list[str], data: Any) -> tuple[type, ...]:
             data = data[int(key)]
         else:
             data = data.get(key)
-            below = (each.classes for cls in classes for each in parts(cls) if each.name == key)
-            classes = next(below, ())
+            classes = next((_members(cls)[key] for cls in classes if key in _members(cls)), ())
         classes = _of_kind(classes, data)
     return classes
 
 
 def _of_kind(classes: tuple[type, ...], data: Any) -> tuple[type, ...]:
     kind = data.get("kind") if isinstance(data, Mapping) else None
-    return tuple(cls for cls in classes if kind_of(cls) == kind) or classes
+    return tuple(cls for cls in classes if _kind_of(cls) == kind) or classes

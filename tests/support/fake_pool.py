@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from attnfuzz.actors.shard import Shard, ShardReport, Tally
-from attnfuzz.fuzz.campaign.tasks import (
+from attnfuzz.fuzz.pool.tasks import (
     Answer,
     Finished,
     Handle,

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from attnfuzz.fuzz.campaign.tasks import (
+from attnfuzz.fuzz.pool.scripts import run_repro
+from attnfuzz.fuzz.pool.tasks import (
     Answer,
     Finished,
     Handle,
@@ -19,7 +20,6 @@ from attnfuzz.fuzz.campaign.tasks import (
     ShardTask,
     Task,
 )
-from attnfuzz.fuzz.reduce.evaluate import run_repro
 
 if TYPE_CHECKING:
     from attnfuzz.actors.worker import Executor, WorkerConfig
@@ -105,7 +105,7 @@ def open_pool(config: WorkerConfig, workers: int) -> Pool:
     """`workers` Ray actors, or for one worker an executor in this process."""
     if workers == 1:
         return InlinePool(config)
-    from attnfuzz.fuzz.campaign.ray_pool import RayPool
+    from attnfuzz.fuzz.pool.ray_pool import RayPool
 
     return RayPool(config, workers)
 

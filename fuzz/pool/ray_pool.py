@@ -21,7 +21,8 @@ from attnfuzz.actors.remote import Worker
 from attnfuzz.actors.sandbox.sandbox import SandboxError
 from attnfuzz.actors.targets.gpu_assignment import resources_of
 from attnfuzz.actors.worker import WorkerConfig
-from attnfuzz.fuzz.campaign.tasks import (
+from attnfuzz.fuzz.pool.scripts import run_repro
+from attnfuzz.fuzz.pool.tasks import (
     MAX_ATTEMPTS,
     Answer,
     Finished,
@@ -34,7 +35,6 @@ from attnfuzz.fuzz.campaign.tasks import (
     TaskFailed,
     WorkerDied,
 )
-from attnfuzz.fuzz.reduce.evaluate import run_repro
 
 OBJECT_STORE_BYTES = 100 * 1024 * 1024
 """Reports are small; Ray's default would take a third of the machine's memory."""

@@ -11,15 +11,12 @@ from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.targets.availability import targets
 from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.actors.worker import WorkerConfig
-from attnfuzz.fuzz.campaign.environment import check_packages, lacks_package
-from attnfuzz.fuzz.campaign.pool import Pool, open_pool, run_all
-from attnfuzz.fuzz.campaign.schedule import Stage
-from attnfuzz.fuzz.campaign.tasks import RunTask, TaskFailed, WorkerDied
+from attnfuzz.fuzz.environment import check_packages, lacks_package
 from attnfuzz.fuzz.errors import UserError
+from attnfuzz.fuzz.pool.pool import Pool, open_pool, run_all
+from attnfuzz.fuzz.pool.tasks import RunTask, TaskFailed, WorkerDied
 from attnfuzz.generators.model.outcome import PRELOAD_FILE, Outcome
 from attnfuzz.generators.model.program import Program
-
-WAIT_S = 1.0
 
 
 @contextmanager
@@ -87,27 +84,6 @@ def setup_sentence(where: str, outcome: Outcome) -> str:
     """Why a program of file `where` was not run: a preload file is named itself."""
     why = outcome.rejection or ""
     return why if why.startswith(PRELOAD_FILE) else f"{where}: {why}"
-
-
-def drive(
-    pool: Pool,
-    stage: Stage,
-    told: Callable[[], None] = lambda: None,
-    stop: Callable[[], bool] = lambda: False,
-) -> None:
-    """Keeps the pool busy with one stage until it is finished or `stop` says so; `told` is called
-    after every answer."""
-    running = 0
-    while not stage.finished and not stop():
-        while pool.free and (task := stage.ask()) is not None:
-            pool.submit(task)
-            running += 1
-        if not running:
-            return
-        for finished in pool.wait(WAIT_S):
-            running -= 1
-            stage.tell(finished.task, finished.result)
-            told()
 
 
 def _only_outcome(answer: object) -> Outcome:

@@ -14,7 +14,7 @@ from attnfuzz.generators.model.outcome import Failure
 from attnfuzz.generators.model.program import Program
 
 
-class Shelf:
+class BucketIndex:
     """`buckets` are those that the campaign in `directory` has recorded in `store`, labelled as far
     as they are `known`, and all that is known. What is known stays as it is."""
 

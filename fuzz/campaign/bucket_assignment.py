@@ -1,0 +1,73 @@
+"""Bucket assignment: which bucket a minimized finding belongs to, and by what flaky findings are
+counted."""
+
+from __future__ import annotations
+
+from attnfuzz.corpus.bucket import (
+    Bucket,
+    assign,
+    coarse,
+    merge_related,
+    new_bucket,
+    outputs_agree,
+    wrong_outputs,
+)
+from attnfuzz.corpus.known_issues import KnownIssue, match
+from attnfuzz.corpus.signature import signature
+from attnfuzz.corpus.store.store import FailureRow
+from attnfuzz.fuzz.campaign.bucket_index import BucketIndex
+from attnfuzz.fuzz.campaign.context import Context
+from attnfuzz.fuzz.campaign.investigation import Investigation
+from attnfuzz.fuzz.reduce.finding import Finding
+from attnfuzz.generators.model.codec import program_id
+from attnfuzz.generators.model.features import features
+
+
+def assign_bucket(investigation: Investigation, context: Context) -> tuple[Bucket, bool]:
+    """The bucket of a minimized finding, with what the finding adds to it, and whether the finding
+    is a duplicate there: it is known, the same program was kept already, or there are enough
+    cases."""
+    finding, buckets = investigation.finding, context.buckets
+    program, failure = finding.best, finding.failure
+    environment = context.environment_of(investigation.row)
+    record = match(failure, program, environment, context.issues)
+    bucket, is_new = bucket_for(finding, buckets, record)
+    bucket = buckets.joined(bucket, failure, features(program))
+    kept = bucket in buckets.known or program_id(program) in bucket.tried
+    enough = context.config.max_cases_per_bucket
+    return bucket, kept or (not is_new and context.cases_of(bucket) >= enough)
+
+
+def bucket_for(
+    finding: Finding, buckets: BucketIndex, record: KnownIssue | None
+) -> tuple[Bucket, bool]:
+    """The bucket of a minimized finding, and whether it is a new one, not among `buckets`; `record`
+    labels it then."""
+    program, failure = finding.best, finding.failure
+    found, traits = signature(failure, program), features(program)
+    there = merge_related(found, failure, traits, buckets.buckets)
+    if there is not None:
+        return there, False
+    fresh = new_bucket(
+        found,
+        failure,
+        traits,
+        known_issue=record.id if record else None,
+        outputs=wrong_outputs(finding.original_failure),
+        taken=[bucket.id for bucket in buckets.buckets],
+    )
+    for old in buckets.buckets:
+        alike = old.strong == fresh.strong and outputs_agree(old, failure)
+        if alike and old not in buckets.known and assign(found, failure, old.trigger, [fresh]):
+            # The old one's program was not minimal: had this come first, it would be of this.
+            return old, False
+    return fresh, True
+
+
+def flaky_key(row: FailureRow) -> tuple[str, frozenset[str]]:
+    """What flaky findings are counted by: the strong key, and where many causes share that, the
+    sorts of things that the program has."""
+    failure = row.outcome.failure
+    assert failure is not None
+    shared = signature(failure, row.program).needs_trigger
+    return row.strong, coarse(features(row.program)) if shared else frozenset()

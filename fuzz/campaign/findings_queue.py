@@ -1,0 +1,278 @@
+"""The findings queue: which finding is looked into next, and how far each is.
+
+Each stage's result is in the store before the next begins, and a stage that was cut short is simply
+done again: the queue reads what is pending from the store when it is made. Findings that share a
+strong key are looked into one after the other, since the first one's bucket mostly answers for the
+rest.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from attnfuzz.actors.sandbox.verdict import is_defect
+from attnfuzz.corpus.known_issues import load_known_issues, match
+from attnfuzz.corpus.signature import signature
+from attnfuzz.corpus.store.store import FailureRow, State, Store
+from attnfuzz.fuzz.campaign.bucket_assignment import flaky_key
+from attnfuzz.fuzz.campaign.bucket_index import BucketIndex
+from attnfuzz.fuzz.campaign.config import CampaignConfig
+from attnfuzz.fuzz.campaign.context import Context
+from attnfuzz.fuzz.campaign.investigation import Investigation
+from attnfuzz.fuzz.campaign.known import load_known
+from attnfuzz.fuzz.campaign.stages import FindingStage, FindingTransition, first_stage
+from attnfuzz.fuzz.pool.tasks import Answer, Task
+from attnfuzz.fuzz.reduce.deadlines import candidate_s, first_deadline_only
+from attnfuzz.generators.model.outcome import Failure
+
+MAX_FLAKY_PER_KEY = 3
+"""Flaky findings of one key after which further ones are not run again, only recorded as flaky."""
+
+MAX_OTHERS_PER_KEY = 2
+"""Findings of one other key that one investigation may bring in."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """A task of a stage, given out at `since` on the campaign's clock. Its answer may come when the
+    stage is over."""
+
+    stage: FindingStage
+    task: Task
+    since: float
+
+
+class FindingsQueue:
+    """See the module's docstring. `buckets` are those of the campaign and those that are known."""
+
+    def __init__(
+        self,
+        config: CampaignConfig,
+        directory: Path,
+        store: Store,
+        environment: dict[str, str],
+        scratch: Path,
+        clock: Callable[[], float],
+    ) -> None:
+        store.rekey()
+        self.buckets = BucketIndex(store, directory, load_known(config))
+        self._store = store
+        self._clock = clock
+        self._context = Context(
+            config=config,
+            directory=directory,
+            store=store,
+            scratch=scratch,
+            environment=environment,
+            buckets=self.buckets,
+            issues=load_known_issues(config.known_issues),
+            reliability=_reliability(store),
+        )
+        self._stages: dict[str, FindingStage] = {}
+        self._queue: list[Investigation] = []
+        self._waiting: dict[str, deque[FailureRow]] = defaultdict(deque)
+        self._flaky = Counter(
+            flaky_key(row) for row in store.failures(state=State.FLAKY) if row.runs
+        )
+        self._others: Counter[tuple[str, str]] = Counter()
+        self._parked = 0
+        for row in store.pending():
+            self.receive(row)
+
+    @property
+    def active(self) -> list[FindingStage]:
+        """The stages of the findings that are under investigation, oldest first."""
+        return [self._stages[one.id] for one in self._context.active]
+
+    @property
+    def reliability(self) -> dict[str, str]:
+        """By a bucket's id, how often its first program failed: "5/5"."""
+        return self._context.reliability
+
+    @property
+    def defects(self) -> list[str]:
+        """Tracebacks of what was ours to blame."""
+        return self._context.defects
+
+    @property
+    def pending(self) -> int:
+        """Findings with which something is left to do."""
+        waiting = sum(len(rows) for rows in self._waiting.values())
+        return len(self._context.active) + len(self._queue) + waiting + self._parked
+
+    def wind_down(self) -> None:
+        """Time is nearly up: minimizing keeps the best so far, and nothing new is begun."""
+        self._context.winding_down = True
+        for investigation in list(self._context.active):
+            self._stages[investigation.id].wind_down()
+            self._advance(investigation)
+
+    def receive(self, row: FailureRow) -> None:
+        """Takes in a recorded failure with which something is left to do."""
+        failure = row.outcome.failure
+        assert failure is not None
+        if row.bucket is None:
+            bucket = self.buckets.assign(failure, row.program, row.target)
+            if bucket is not None:
+                joined = self.buckets.joined(bucket, failure)
+                self._store.update_failure(row.program_id, State.DUPLICATE, bucket=joined)
+                self.buckets.put(joined)
+                return
+            if self._flaky[flaky_key(row)] >= MAX_FLAKY_PER_KEY:
+                self._store.update_failure(row.program_id, State.FLAKY)
+                return
+            if any(one.key == row.strong for one in (*self._context.active, *self._queue)):
+                self._waiting[row.strong].append(row)
+                return
+        self._add(row, failure)
+
+    def _add(self, row: FailureRow, failure: Failure) -> None:
+        """Puts a failure into the queue, at the stage that its state says."""
+        context = self._context
+        known = match(failure, row.program, context.environment_of(row), context.issues)
+        seconds = candidate_s(row.outcome, context.deadlines)
+        investigation = Investigation(row, known, seconds)
+        self._stages[investigation.id] = first_stage(investigation, context)
+        self._queue.append(investigation)
+
+    def next_work(self) -> Work | None:
+        """The most urgent task: of a finding already begun, or of one that has to be begun."""
+        looked_at: set[str] = set()
+        while True:  # one that has nothing left to do may bring those back that waited for it
+            there = [
+                one for one in (*self._context.active, *self._queue) if one.id not in looked_at
+            ]
+            if not there:
+                return None
+            kinds = self.buckets.kinds()
+            for investigation in sorted(there, key=lambda one: one.rank(kinds)):
+                looked_at.add(investigation.id)
+                if investigation in self._queue:
+                    if self._context.winding_down:
+                        continue
+                    self._begin(investigation)
+                work = self._work_of(investigation)
+                if work is not None:
+                    return work
+
+    def _begin(self, investigation: Investigation) -> None:
+        """From the queue to what is under investigation."""
+        self._queue.remove(investigation)
+        self._context.active.append(investigation)
+        state = self._stages[investigation.id].state
+        if state is not None:
+            self._store.update_failure(investigation.id, state)
+
+    def _work_of(self, investigation: Investigation) -> Work | None:
+        """A task of the stage at hand, or of the next where that one has turned out finished."""
+        while investigation in self._context.active:
+            stage = self._stages[investigation.id]
+            task = stage.next_task()
+            self._save_progress(stage)
+            if task is not None:
+                return Work(stage, task, self._clock())
+            if not stage.finished:
+                return None
+            self._advance(investigation)
+        return None
+
+    def report(self, work: Work, answer: Answer) -> None:
+        """Takes the answer to a task."""
+        stage = work.stage
+        stage.report(work.task, answer)
+        self._take_other_failures(work)
+        investigation = stage.investigation
+        if stage is not self._stages.get(investigation.id):
+            return
+        self._save_progress(stage)
+        stage.spend(self._clock() - work.since)
+        self._advance(investigation)
+
+    def _save_progress(self, stage: FindingStage) -> None:
+        """Records a simpler program that the stage has found."""
+        if stage.has_progress():
+            finding = stage.finding
+            self._store.update_failure(
+                stage.investigation.id,
+                State.MINIMIZING,
+                best=(finding.best, finding.best_outcome),
+                evaluated=stage.evaluated,
+            )
+
+    def _advance(self, investigation: Investigation) -> None:
+        """Goes from stage to stage while the one at hand is finished."""
+        while investigation in self._context.active:
+            stage = self._stages[investigation.id]
+            if not stage.finished:
+                return
+            self._apply(investigation, stage.transition())
+
+    def _apply(self, investigation: Investigation, following: FindingTransition) -> None:
+        """Records what became of a finding, and begins its next stage or takes it out."""
+        again = None
+        if following.variants is not None:
+            self._store.save_variants(investigation.id, following.variants)
+        if following.withdrawn is not None:
+            self._store.withdraw_bucket(following.withdrawn.id)
+            self.buckets.withdraw(following.withdrawn.id)
+        if following.reassessed is not None:
+            again = self._store.reassess(investigation.id, following.reassessed)
+        if following.state is not None:
+            self._store.update_failure(
+                investigation.id,
+                following.state,
+                runs=following.runs,
+                failures=following.failures,
+                bucket=following.bucket,
+                best=following.best,
+            )
+        if following.bucket is not None:
+            self.buckets.put(following.bucket)
+        if following.state is State.FLAKY or following.withdrawn is not None:
+            self._flaky[flaky_key(investigation.row)] += 1
+        if following.stage is not None:
+            self._stages[investigation.id] = following.stage
+            return
+        self._parked += following.parked
+        self._leave(investigation)
+        if again is not None:
+            self.receive(again)
+
+    def _leave(self, investigation: Investigation) -> None:
+        """Out of the queue; those that waited for its bucket are looked at again."""
+        self._context.active.remove(investigation)
+        del self._stages[investigation.id]
+        for row in self._waiting.pop(investigation.key, deque()):
+            self.receive(row)
+
+    def _take_other_failures(self, work: Work) -> None:
+        """Failures of another kind met on the way become findings, if nothing explains them yet."""
+        investigation, met = work.stage.investigation, work.stage.other_failures
+        others = list(met)
+        met.clear()
+        for program, outcome in others:
+            failure = outcome.failure
+            if failure is None or is_defect(outcome) or first_deadline_only(work.task, outcome):
+                continue
+            key = (investigation.id, signature(failure, program).strong)
+            if self._others[key] >= MAX_OTHERS_PER_KEY:
+                continue
+            target = investigation.row.target
+            if self.buckets.assign(failure, program, target) is not None:
+                continue
+            self._others[key] += 1
+            row = self._store.add_failure(program, outcome, target=target)
+            if row is not None:
+                self.receive(row)
+
+
+def _reliability(store: Store) -> dict[str, str]:
+    """By a bucket's id, how often its first program failed, as far as it is recorded."""
+    return {
+        row.bucket: f"{row.failures}/{row.runs}"
+        for row in reversed(store.failures())
+        if row.bucket is not None and row.runs
+    }

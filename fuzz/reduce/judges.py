@@ -1,0 +1,85 @@
+"""Judges: whether the run of a program failed as another run did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from attnfuzz.corpus.signature import key_without_stack, signature
+from attnfuzz.fuzz.reduce.seen import matches, seen
+from attnfuzz.generators.kernels.registry import plugin_of
+from attnfuzz.generators.kernels.specs import Kernel, Sdpa
+from attnfuzz.generators.model.outcome import FailureKind, Layer, Outcome
+from attnfuzz.generators.model.program import Program
+
+Judge = Callable[[Program, Outcome], bool]
+"""Whether a run of a program, which had that outcome, failed as is looked for: the
+interestingness test of a search."""
+
+FUSED = "inductor.fuse_attention"
+"""The feature of a program in which Inductor found attention by hand to fuse."""
+
+
+def fails_alike(key: str, kernel: Kernel | None = None, kind: FailureKind | None = None) -> Judge:
+    """A judge that says whether a run failed with the strong key `key`, and as `kind` where it is
+    given: what dynamo cannot trace has one key, whether it breaks the graph or raises.
+
+    With `kernel`, that of the program the key is of, results that are wrong in the same way are
+    alike whatever kernel gave them: what is wrong in checkpointing is so for all of them, and is
+    minimized to the simplest.
+    """
+
+    def judge(program: Program, outcome: Outcome) -> bool:
+        failure = outcome.failure
+        if failure is None or kind not in (None, failure.kind):
+            return False
+        if kernel is not None and failure.raised is None and failure.diffs:
+            program = replace(program, kernel=kernel)
+        return signature(failure, program).strong == key
+
+    return judge
+
+
+def fails_again(original: Program, first: Outcome) -> Judge:
+    """Says whether a run failed as `original` did, whose outcome was `first`, in the way of
+    `Seen`."""
+    expected = seen(first, original)
+    return lambda program, outcome: (
+        outcome.failure is not None and matches(seen(outcome, program), expected)
+    )
+
+
+def fails_wherever(original: Program, first: Outcome, kind: FailureKind | None = None) -> Judge:
+    """Says whether a run failed as that of `original`, whose outcome was `first`, with its kernel
+    or another.
+
+    What `torch.func.grad` hides, a result that is wrong itself, is what its gradients are wrong by;
+    where Inductor fused attention by hand into SDPA, SDPA is what ran; and a crash that has no
+    stack may show one in a simpler program.
+    """
+    failure = first.failure
+    assert failure is not None
+    strong = signature(failure, original).strong
+    alike = fails_alike(strong, original.kernel, kind)
+    if key_without_stack(failure, original) == strong:
+        return lambda program, outcome: (
+            (outcome.failure is not None and key_without_stack(outcome.failure, program) == strong)
+            or alike(program, outcome)
+        )
+    if not failure.diffs:
+        return alike
+    if plugin_of(original).recognised_as_sdpa and FUSED in first.features:
+        in_eager = replace(failure, layer=Layer.EAGER)
+        key = signature(in_eager, replace(original, kernel=Sdpa())).strong
+        itself = fails_alike(key, kind=kind)
+        return lambda program, outcome: itself(program, outcome) or alike(program, outcome)
+    if original.transform != "grad":
+        return alike
+    of_result = replace(failure, diffs=tuple(replace(d, output="out") for d in failure.diffs))
+    in_result = fails_alike(signature(of_result, original).strong, original.kernel)
+
+    def judge(program: Program, outcome: Outcome) -> bool:
+        shows = program.transform == "none" and in_result(program, outcome)
+        return shows or alike(program, outcome)
+
+    return judge

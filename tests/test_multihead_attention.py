@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from attnfuzz.generators.kernels.refusals import for_program
 from attnfuzz.generators.kernels.specs import MultiheadAttention
@@ -23,6 +25,7 @@ from attnfuzz.generators.strategies.shards import generate
 
 SHAPE = Shape(batch=3, q_heads=4, kv_heads=4, q_len=7, kv_len=7, head_dim=8)
 FAST = "_native_multi_head_attention"
+FAULTS = Path(__file__).parent.parent / "benchmarks" / "planted_multihead_attention"
 
 
 def module_of(program: Program) -> ModuleType:
@@ -96,7 +99,7 @@ def test_drawn_programs_mean_what_the_module_computes() -> None:
     drawn = generate(11, 60, profile="multihead_attention")
     assert all(isinstance(program.kernel, MultiheadAttention) for program in drawn)
     for program in drawn:
-        if not (program.kernel.kind == "multihead_attention" and hints(program)):
+        if not hints(program):
             assert_means_itself(replace(program, compile=None))
 
 
@@ -161,3 +164,29 @@ def test_programs_are_simplified_to_valid_ones_of_the_module() -> None:
     assert mha().kernel in [one.kernel for one in kept]
     for one in kept[:20]:
         assert_means_itself(one)
+
+
+@pytest.mark.parametrize(
+    ("fault", "result"),
+    [
+        ("fast_path_key_padding", "out"),
+        ("averaged_weights", "weights"),
+        ("key_weight_gradient", "din_weight"),
+    ],
+)
+def test_drawn_programs_find_planted_faults(
+    fault: str, result: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("multi_head_attention_forward", "_in_projection_packed"):  # to be put back
+        monkeypatch.setattr(F, name, getattr(F, name))
+    planted: dict[str, Any] = {}
+    exec(compile((FAULTS / f"{fault}.py").read_text(), fault, "exec"), planted)
+    drawn = (p for p in generate(11, 60, profile="multihead_attention") if not hints(p))
+    try:
+        with pytest.raises(AssertionError, match=f"^{result}:"):
+            for program in drawn:
+                assert_means_itself(replace(program, compile=None))
+    finally:
+        if "library" in planted:
+            planted["library"]._destroy()
+    assert_means_itself(PROGRAMS["fast, padded"])

@@ -48,7 +48,7 @@ lint: $(STAMP)
 	$(BIN)/vulture actors benchmarks corpus fuzz generators tests
 
 # A toolchain of its own: with Triton there, Inductor imports it for every program. Its torch is the
-# one in $(VENV). Nothing is compiled: flash_attn is given its Triton back-end (see README).
+# one in $(VENV). Nothing is compiled: flash_attn is given its Triton back-end (see docs/USING.md).
 # Torch does not load torch_npu by itself there, as it would: without an NPU's libraries that fails.
 $(KERNELS_STAMP): $(STAMP)
 	$(BIN)/python -m venv --without-pip --clear $(KERNELS)

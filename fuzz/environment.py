@@ -101,8 +101,8 @@ def check_packages(
         if package is not None and package not in environment and not preload:
             raise UserError(
                 f"{where}: the kernel {kernel} needs the package {package}, which the toolchain "
-                f"(Python {environment.get('python', '?')}) does not have; see the "
-                "README's Plugging in"
+                f"(Python {environment.get('python', '?')}) does not have; see "
+                "docs/USING.md"
             )
 
 

@@ -152,11 +152,12 @@ def _matches(
     environment: Mapping[str, str],
     today: date,
 ) -> bool:
+    place = environment.get("target", "cpu")
     return (
         failure.kind in issue.kinds
         and (issue.expires is None or today <= issue.expires)
         and (not issue.kernels or program.kernel.kind in issue.kernels)
-        and (not issue.targets or environment.get("target", "cpu") in issue.targets)
+        and (not issue.targets or place in issue.targets)
         and _is_version(issue.versions, environment.get("torch"))
         and _raises(issue, failure)
         and issue.needs_features <= features(program)

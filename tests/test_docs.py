@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterator
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -262,7 +263,8 @@ def keys() -> Iterator[tuple[str, Any]]:
     """Every key of a configuration with its default as data, `...` where it has none."""
     plain = CampaignConfig().model_dump(mode="json")
     for name, field in CampaignConfig.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+        section = field.annotation
+        if isinstance(section, type) and (issubclass(section, BaseModel) or is_dataclass(section)):
             yield from ((f"{name}.{part}", plain[name][part]) for part in plain[name])
         else:
             yield name, plain[name]

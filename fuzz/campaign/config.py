@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from attnfuzz.actors.sandbox.job import Deadlines, Limits
-from attnfuzz.actors.targets.registry import TARGETS
+from attnfuzz.actors.targets.registry import DEFAULT, TARGETS
 from attnfuzz.actors.targets.target import DEVICE_KERNELS
 from attnfuzz.generators.reading.complaints import complaint
 from attnfuzz.generators.reading.safe_yaml import ProgramError, load_yaml_safely, read_text
@@ -66,7 +66,7 @@ class CampaignConfig(_Section):
     profiles: dict[str, Weight] = Field(default={"mixed": 1.0}, min_length=1)
     functions: tuple[UserFunction, ...] = ()
     targets: Annotated[dict[str, Weight], BeforeValidator(_listed)] = Field(
-        default={"cpu": 1.0}, min_length=1
+        default={DEFAULT: 1.0}, min_length=1
     )
     toolchain: Path | None = None
     preload: list[Path] = []

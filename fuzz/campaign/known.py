@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from attnfuzz.actors.targets.registry import TARGETS
+from attnfuzz.actors.targets.registry import DEFAULT, TARGETS
 from attnfuzz.corpus.bucket import Bucket, coarse, wrong_outputs
 from attnfuzz.corpus.case import SHIPPED, Case, find_cases, read_bucket, read_case
 from attnfuzz.corpus.signature import signature
@@ -113,7 +113,7 @@ def _buckets(cases: Iterable[tuple[Path, Case]], where: str) -> list[tuple[Bucke
             if key != keys[0]:
                 digest = hashlib.sha256(f"{recorded.id}\0{key}".encode()).hexdigest()
                 bucket = replace(bucket, id=digest[:8])
-            targets = (case.environment.get("target", "cpu") for case in by_key[key])
+            targets = (case.environment.get("target", DEFAULT) for case in by_key[key])
             found.append((bucket, frozenset(map(device_of, targets))))
     return found
 

@@ -13,6 +13,7 @@ from typing import IO
 
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.targets.availability import targets
+from attnfuzz.actors.targets.registry import DEFAULT
 from attnfuzz.actors.worker import WorkerConfig
 from attnfuzz.corpus.known_issues import load_known_issues
 from attnfuzz.corpus.store.opening import LOCK
@@ -95,7 +96,7 @@ def check_before(config: CampaignConfig, where: str) -> None:
 def check_targets(config: CampaignConfig, where: str) -> None:
     """Raises CampaignError where the toolchain cannot serve one of the campaign's targets; that of
     the CPU shows when its sandbox starts."""
-    if set(config.targets) == {"cpu"}:
+    if set(config.targets) == {DEFAULT}:
         return
     for status in targets(config.python):
         if status.name in config.targets and not status.can_run:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from attnfuzz.actors.targets.registry import TARGETS
+from attnfuzz.actors.targets.registry import DEFAULT, TARGETS
 from attnfuzz.fuzz.cli.common import (
     MAX_WORKERS,
     AllowFunction,
@@ -64,7 +64,7 @@ def minimize(
     preload: Preload = None,
     allow_function: AllowFunction = None,
     toolchain: Toolchain = None,
-    target: Target = "cpu",
+    target: Target = DEFAULT,
     as_json: Json = False,
 ) -> None:
     """Shrink a failing program as long as it fails alike.

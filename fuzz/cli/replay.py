@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from attnfuzz.actors.targets.registry import DEFAULT
 from attnfuzz.fuzz import shipped
 from attnfuzz.fuzz.cli.common import (
     MAX_WORKERS,
@@ -118,7 +119,7 @@ def replay(
     if target is not None:
         for case, folder in zip(cases, folders, strict=True):
             check_target(target, case.program, str(folder), bool(files or case.preload))
-    on = [target or case.environment.get("target", "cpu") for case in cases]
+    on = [target or case.environment.get("target", DEFAULT) for case in cases]
     tell = _silent if as_json else say
     places = Places(folders, on, python, files, allowed, workers, tell)
     results, there = replay_all(cases, places)

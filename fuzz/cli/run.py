@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from attnfuzz.actors.targets.registry import DEFAULT
 from attnfuzz.fuzz.cli.common import (
     AllowFunction,
     Json,
@@ -32,7 +33,7 @@ def run(
     preload: Preload = None,
     allow_function: AllowFunction = None,
     toolchain: Toolchain = None,
-    target: Target = "cpu",
+    target: Target = DEFAULT,
     as_json: Json = False,
 ) -> None:
     """Run one program in a sandbox, and tell what became of it.

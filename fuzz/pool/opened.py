@@ -9,7 +9,7 @@ from pathlib import Path
 from attnfuzz.actors.sandbox.sandbox import SandboxError
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.targets.availability import targets
-from attnfuzz.actors.targets.registry import TARGETS
+from attnfuzz.actors.targets.registry import DEFAULT, TARGETS
 from attnfuzz.actors.worker import WorkerConfig
 from attnfuzz.fuzz.environment import check_packages, lacks_package
 from attnfuzz.fuzz.errors import UserError
@@ -21,7 +21,7 @@ from attnfuzz.generators.model.program import Program
 
 @contextmanager
 def pool(
-    toolchain: str, preload: Sequence[Path], workers: int = 1, target: str = "cpu"
+    toolchain: str, preload: Sequence[Path], workers: int = 1, target: str = DEFAULT
 ) -> Iterator[Pool]:
     """`workers` sandboxes of the interpreter `toolchain`, gone when the block ends."""
     with (
@@ -33,7 +33,7 @@ def pool(
 
 @contextmanager
 def pool_in(
-    scratch: Path, toolchain: str, preload: Sequence[Path], workers: int = 1, target: str = "cpu"
+    scratch: Path, toolchain: str, preload: Sequence[Path], workers: int = 1, target: str = DEFAULT
 ) -> Iterator[Pool]:
     """The same under the root of a scratch folder that is open already."""
     config = WorkerConfig(
@@ -53,7 +53,7 @@ def _explained(target: str, toolchain: str) -> Iterator[None]:
     try:
         yield
     except SandboxError:
-        for status in targets(toolchain) if target != "cpu" else ():
+        for status in targets(toolchain) if target != DEFAULT else ():
             if status.name == target and not status.can_run:
                 raise UserError(f"target {target}: {status.reason}") from None
         raise

@@ -11,6 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from attnfuzz.actors.sandbox.verdict import is_defect
+from attnfuzz.actors.targets.registry import DEFAULT
 from attnfuzz.fuzz.pool.stage import outcomes_of
 from attnfuzz.fuzz.pool.tasks import Answer, RunTask, Task, TaskFailed, WorkerDied
 from attnfuzz.fuzz.reduce.judges import Judge
@@ -74,7 +75,7 @@ class Variants:
         self,
         programs: Mapping[str, Program],
         judge: Judge,
-        here: str = "cpu",
+        here: str = DEFAULT,
         elsewhere: Mapping[str, Program] = MappingProxyType({}),
     ) -> None:
         self.other_failures: list[tuple[Program, Outcome]] = []

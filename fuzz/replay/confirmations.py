@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from attnfuzz.actors.targets.registry import TARGETS
+from attnfuzz.actors.targets.registry import DEFAULT, TARGETS
 from attnfuzz.corpus.case import Case
 from attnfuzz.corpus.confirmation import Confirmation, add_confirmation
 from attnfuzz.fuzz.errors import user_path
@@ -25,7 +25,7 @@ def record(
     """Writes beside each virtual finding that was run on a device what that has shown, and tells
     it."""
     for folder, case, name, result, now in zip(folders, cases, on, results, there, strict=True):
-        recorded_on = TARGETS.get(case.environment.get("target", "cpu"))
+        recorded_on = TARGETS.get(case.environment.get("target", DEFAULT))
         if recorded_on is None or recorded_on.stand_in is None or not TARGETS[name].can_confirm:
             continue
         if result.verdict.value == "not_run":

@@ -14,7 +14,7 @@ from pathlib import Path
 from attnfuzz.actors.sandbox.job import Deadlines
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.targets import availability
-from attnfuzz.actors.targets.registry import TARGETS
+from attnfuzz.actors.targets.registry import DEFAULT, TARGETS
 from attnfuzz.corpus.case import Case
 from attnfuzz.fuzz.errors import UserError, user_path
 from attnfuzz.fuzz.pool import opened
@@ -44,7 +44,7 @@ class Places:
         """Of the targets asked for those that are not to be had, and why. Raises UserError where
         that leaves nothing to run."""
         asked = set(self.targets)
-        if asked == {"cpu"}:
+        if asked == {DEFAULT}:
             return {}
         could = {status.name: status for status in availability.targets(self.python)}
         unknown = {name: "this attnfuzz does not know it" for name in asked - could.keys()}

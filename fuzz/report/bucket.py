@@ -13,7 +13,7 @@ from rich.rule import Rule
 from rich.syntax import Syntax
 from rich.text import Text
 
-from attnfuzz.actors.targets.registry import TARGETS
+from attnfuzz.actors.targets.registry import DEFAULT, TARGETS
 from attnfuzz.corpus.bucket import Bucket
 from attnfuzz.corpus.confirmation import Confirmation
 from attnfuzz.fuzz.report.escape import code, fenced, markdown, with_code
@@ -65,7 +65,7 @@ class Page:
         """What to do where there is no script."""
         if self.repro:
             return None
-        on = "" if self.row.target == "cpu" else f" --target {self.row.target}"
+        on = "" if self.row.target == DEFAULT else f" --target {self.row.target}"
         how = (
             f"`attnfuzz run program.yaml{on}` runs this program, and "
             "`attnfuzz render program.yaml` gives it as a module."

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rich.console import RenderableType
 
+from attnfuzz.actors.targets.registry import DEFAULT
 from attnfuzz.corpus.bucket import Bucket
 from attnfuzz.corpus.case import (
     BUCKET,
@@ -65,7 +66,7 @@ def bucket_row(
         known_issue=bucket.known_issue,
         thread=thread_of(bucket.known_issue),
         where=_where(bucket, folder),
-        target=speaks.target if speaks else "cpu",
+        target=speaks.target if speaks else DEFAULT,
     )
 
 
@@ -140,7 +141,7 @@ def corpus_row(folder: Path) -> Row:
         known_issue=bucket.known_issue,
         thread=thread_of(bucket.known_issue),
         where=str(folder),
-        target=cases[0].environment.get("target", "cpu") if cases else "cpu",
+        target=cases[0].environment.get("target", DEFAULT) if cases else DEFAULT,
     )
 
 

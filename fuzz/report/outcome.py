@@ -9,7 +9,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from attnfuzz.actors.targets.registry import TARGETS
+from attnfuzz.actors.targets.registry import DEFAULT, TARGETS
 from attnfuzz.corpus.signature import signature
 from attnfuzz.fuzz.report.escape import plain
 from attnfuzz.fuzz.report.tables import facts
@@ -31,7 +31,7 @@ def outcome_json(program: Program, outcome: Outcome) -> dict[str, Any]:
     return data
 
 
-def outcome_text(program: Program, outcome: Outcome, target: str = "cpu") -> RenderableType:
+def outcome_text(program: Program, outcome: Outcome, target: str = DEFAULT) -> RenderableType:
     """Status, failure, what it cost, what the compiler did."""
     cost = outcome.cost
     pairs = {"program": program_id(program)}

@@ -14,6 +14,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from attnfuzz.actors.targets.registry import DEFAULT
 from attnfuzz.fuzz.report.escape import plain
 from attnfuzz.fuzz.report.words import counted
 from attnfuzz.generators.model.outcome import SEVERITY
@@ -44,7 +45,7 @@ class Row:
     known_issue: str | None = None
     thread: str | None = None
     where: str | None = None
-    target: str = "cpu"
+    target: str = DEFAULT
 
     @property
     def flaky(self) -> bool:
@@ -83,7 +84,7 @@ def table(rows: Sequence[Row]) -> Table:
     grid.add_column("bucket", no_wrap=True)
     grid.add_column("kind", no_wrap=True)
     grid.add_column("layer", no_wrap=True)
-    elsewhere = any(row.target != "cpu" for row in rows)
+    elsewhere = any(row.target != DEFAULT for row in rows)
     if elsewhere:
         grid.add_column("target", no_wrap=True)
     grid.add_column("fails", justify="right")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from attnfuzz.generators.kernels.refusal import Refusal
 from attnfuzz.generators.kernels.refusals_common import COMPILE
-from attnfuzz.generators.kernels.registry import REGISTRY, plugin_of
+from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.model.program import Program
 
 
@@ -21,8 +21,3 @@ def for_program(program: Program) -> tuple[Refusal, ...]:
     compiling = COMPILE if program.compile is not None else ()
     every = (*plugin_of(program).refusals, *compiling)
     return tuple(refusal for refusal in every if refusal.needs(program))
-
-
-def every_refusal() -> tuple[Refusal, ...]:
-    """The refusals of all kernels and of torch.compile."""
-    return (*(row for plugin in REGISTRY.values() for row in plugin.refusals), *COMPILE)

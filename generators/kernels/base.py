@@ -118,7 +118,7 @@ class KernelPlugin(Generic[K]):
     """Whether Inductor may recognise SDPA in it, and run that instead."""
 
     refusals: ClassVar[tuple[Refusal, ...]] = ()
-    """What torch declines by design of what its programs may ask for."""
+    """What torch declines by design of what its programs may require."""
 
     def spec(self, program: Program) -> K:
         """The program's kernel, which is this one."""

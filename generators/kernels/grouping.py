@@ -1,4 +1,4 @@
-"""Grouped queries, which kernels have to be told of."""
+"""Grouped queries, for which some kernels need an argument."""
 
 from __future__ import annotations
 

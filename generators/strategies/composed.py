@@ -42,9 +42,9 @@ class Setting:
 
 
 class Composed(Drawing):
-    """Programs of the kernel `kind`. `refused` are requirements that torch refuses by design, of a
-    percent of the programs; `trains`: torch has its gradients; `checkpointed_in` is how often a
-    program that does not train has no checkpoint for each that has one, over fifteen."""
+    """Programs of the kernel `kind`. A percent of them require one of `refused`, which torch
+    refuses by design. `trains` and `transforms`: torch has its gradients, and transforms of it.
+    Of the programs that do not train, 15 in `without_checkpoint` + 15 have a checkpoint."""
 
     kind: ClassVar[str]
     refused: ClassVar[tuple[str, ...]]

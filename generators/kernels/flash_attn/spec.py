@@ -13,8 +13,8 @@ from attnfuzz.generators.model.indices import STRICT
 
 @dataclass(frozen=True, kw_only=True)
 class KVCache:
-    """What `flash_attn_with_kvcache` is told of its cache, whose extent is Lkv: `append`: the last
-    keys and values, that many, are new ones that the call writes into it; `ragged`: each batch
+    """The cache of `flash_attn_with_kvcache`, whose extent is Lkv: `append`: the last keys and
+    values, that many, are new ones that the call writes into it; `ragged`: each batch
     entry fills its cache differently far (`cache_seqlens`); `page_size`: the cache lies in pages,
     found by a `block_table` (0: it does not)."""
 

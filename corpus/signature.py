@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from attnfuzz.corpus.frames import is_stack, telling_frames
-from attnfuzz.corpus.mask import first_diagnosis, mask_diagnosis, mask_volatile
 from attnfuzz.corpus.title import title as shortened
+from attnfuzz.corpus.volatile import first_diagnosis, mask_diagnosis, mask_volatile
 from attnfuzz.generators.model.outcome import (
     DEEPER,
     Diff,

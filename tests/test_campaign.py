@@ -13,9 +13,9 @@ import pytest
 
 from attnfuzz.corpus.bucket import Tried
 from attnfuzz.corpus.store.store import State, Store
+from attnfuzz.fuzz.campaign.claim import claim
 from attnfuzz.fuzz.campaign.config import CampaignConfig
 from attnfuzz.fuzz.campaign.controller import Campaign, CampaignError, CampaignResult
-from attnfuzz.fuzz.campaign.launch import claim
 from attnfuzz.fuzz.pool.tasks import Answer, RunTask, ShardTask, Task, WorkerDied
 from attnfuzz.fuzz.report.live import Snapshot
 from attnfuzz.generators.model.outcome import FailureKind, Outcome

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from attnfuzz.actors.child import exceptions, kinds
+from attnfuzz.actors.child import exceptions, failure_kinds
 
 SOURCE = Path("/x/program.py")
 
@@ -71,7 +71,7 @@ def test_a_lowering_exception_keeps_its_cause_in_its_text() -> None:
     told = exceptions.describe(error, SOURCE)
     assert told["type"] == "NoValidChoicesError"
     assert told["message"] == "No choices to select.\n  target: flex_attention"
-    kind = kinds.kind_of(error, compiling=True)
+    kind = failure_kinds.kind_of(error, compiling=True)
     assert kind == "no_valid_choices"
 
 
@@ -129,4 +129,4 @@ def test_frames_are_named_the_same_on_every_machine(file: str, shown: str) -> No
     ],
 )
 def test_kinds_of_exceptions(error: Exception, kind: str) -> None:
-    assert kinds.kind_of(error, compiling=True) == kind
+    assert failure_kinds.kind_of(error, compiling=True) == kind

@@ -34,7 +34,7 @@ def refused(result: subprocess.CompletedProcess[str], *words: str) -> None:
 BAD_CONFIGS = {
     "unknown key": ("minuets: 5\n", ("minuets",)),
     "wrong type": ("minutes: soon\n", ("minutes", "number")),
-    "no budget": ("minutes: 0\n", ("minutes", "greater than 0")),
+    "no budget": ("minutes: 0\n", ("minutes", "expected a number > 0.0, got 0")),
     "negative budget": ("minutes: -3\n", ("minutes", "-3")),
     "no workers": ("workers: 0\n", ("workers",)),
     "no weights": ("profiles: {mixed: 0}\n", ("profiles", "above 0")),
@@ -139,9 +139,9 @@ SMOKE = ROOT / "configs" / "smoke.yaml"
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--minutes", "-5"), "--minutes: input should be greater than 0, got -5.0"),
-        (("--seed", "-1"), "--seed: input should be greater than or equal to 0, got -1"),
-        (("--workers", "5000"), "--workers: input should be less than or equal to 1024, got 5000"),
+        (("--minutes", "-5"), "--minutes: expected a number > 0.0, got -5.0"),
+        (("--seed", "-1"), "--seed: expected an integer >= 0, got -1"),
+        (("--workers", "5000"), "--workers: expected an integer <= 1024, got 5000"),
         (("--toolchain", "/bin/ls"), "--toolchain: expected a Python interpreter with torch"),
         (("--toolchain", "/nowhere"), "--toolchain: expected a Python interpreter, /nowhere is"),
     ],

@@ -189,7 +189,7 @@ def test_the_child_of_a_device_finds_wrong_numbers_and_writes_to_arguments(
 
 @pytest.mark.slow
 def test_an_illegal_access_is_its_own_kind() -> None:
-    from attnfuzz.actors.child.kinds import kind_of
+    from attnfuzz.actors.child.failure_kinds import kind_of
 
     for words in (
         "CUDA error: an illegal memory access was encountered",

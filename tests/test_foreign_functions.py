@@ -14,7 +14,7 @@ from attnfuzz.corpus.signature import signature
 from attnfuzz.corpus.store.store import Store
 from attnfuzz.fuzz.campaign.config import CampaignConfig
 from attnfuzz.fuzz.campaign.controller import CampaignError
-from attnfuzz.fuzz.campaign.launch import check_functions
+from attnfuzz.fuzz.campaign.resume import check_functions
 from attnfuzz.fuzz.errors import EXIT_BAD_INPUT, EXIT_CHANGED, EXIT_OK
 from attnfuzz.generators.kernels.specs import Function
 from attnfuzz.generators.model.codec import dump_program

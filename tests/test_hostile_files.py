@@ -19,7 +19,7 @@ import pytest
 from attnfuzz.corpus.case import CaseError, find_cases, read_bucket, read_case, write_bucket
 from attnfuzz.corpus.files import make_folder_atomically, write_atomically
 from attnfuzz.corpus.store.store import Store, StoreError
-from attnfuzz.fuzz.campaign.launch import claim
+from attnfuzz.fuzz.campaign.claim import claim
 from attnfuzz.fuzz.cli.app import main
 from attnfuzz.generators.reading.files import ProgramError, holding, read_inside, read_text
 from attnfuzz.generators.reading.safe_yaml import MAX_DIGITS, load_yaml_safely

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from attnfuzz.fuzz.campaign.keep import portable
+from attnfuzz.fuzz.campaign.save_case import portable
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from attnfuzz.corpus.bucket import Bucket, coarse, new_bucket
 from attnfuzz.corpus.case import Case, Preload, find_cases, read_bucket, write_bucket, write_case
 from attnfuzz.corpus.signature import signature
 from attnfuzz.corpus.store.store import Store
-from attnfuzz.fuzz.campaign import known
+from attnfuzz.fuzz.campaign import known_buckets
 from attnfuzz.fuzz.campaign.bucket_index import BucketIndex
-from attnfuzz.fuzz.campaign.known import load_known
+from attnfuzz.fuzz.campaign.known_buckets import load_known
 from attnfuzz.fuzz.pool.tasks import Answer, RunTask, ShardTask, Task
 from attnfuzz.fuzz.report import findings
 from attnfuzz.fuzz.report import tables as report
@@ -53,7 +53,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Bucket]]
 
 
 def ship(monkeypatch: pytest.MonkeyPatch, corpus: Path) -> None:
-    monkeypatch.setattr(known, "SHIPPED", corpus)
+    monkeypatch.setattr(known_buckets, "SHIPPED", corpus)
 
 
 def table(directory: Path) -> dict[str, Any]:
@@ -266,8 +266,8 @@ def test_what_is_shipped_is_known_by_what_its_cases_say() -> None:
     found = load_known(CONFIG)
     keys = {bucket.strong for bucket in found.buckets}
     plain = {"compile", "compile.inductor", "compile.aot_eager", "compile.fullgraph.false"}
-    for folder in find_cases([known.SHIPPED]):
-        case = known.read_case(folder)
+    for folder in find_cases([known_buckets.SHIPPED]):
+        case = known_buckets.read_case(folder)
         if not case.preload:
             assert signature(case.failure, case.program).strong in keys, folder
     for bucket in found.buckets:
@@ -279,8 +279,8 @@ def test_what_is_shipped_is_known_by_what_its_cases_say() -> None:
 def test_each_shipped_case_is_known_as_itself(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         index = BucketIndex(store, tmp_path, load_known(CONFIG))
-    for folder in find_cases([known.SHIPPED]):
-        case = known.read_case(folder)
+    for folder in find_cases([known_buckets.SHIPPED]):
+        case = known_buckets.read_case(folder)
         if not case.preload:
             target = case.environment.get("target", "cpu")
             bucket = index.assign(case.failure, case.program, target)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from attnfuzz.corpus.store.store import DATABASE, Store
-from attnfuzz.fuzz.campaign.launch import claim
+from attnfuzz.fuzz.campaign.claim import claim
 
 ROOT = Path(__file__).resolve().parent.parent
 Run = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -15,7 +15,7 @@ from attnfuzz.fuzz.campaign.config import CampaignConfig
 from attnfuzz.fuzz.campaign.controller import Campaign
 from attnfuzz.fuzz.pool.tasks import Answer, ReproRun, ReproTask, RunTask, ShardTask, Task
 from attnfuzz.fuzz.reduce.finding import Finding
-from attnfuzz.fuzz.reduce.reduce import confirm, minimize
+from attnfuzz.fuzz.reduce.one_program import confirm, minimize
 from attnfuzz.generators.kernels.specs import Handwritten
 from attnfuzz.generators.model.codec import program_id
 from attnfuzz.generators.model.masks import Causal

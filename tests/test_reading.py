@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from attnfuzz.corpus.store.store import DATABASE, Store, StoreError
+from attnfuzz.fuzz.campaign.claim import claim
 from attnfuzz.fuzz.campaign.controller import CampaignError
-from attnfuzz.fuzz.campaign.launch import claim
 from attnfuzz.generators.model.program import Program
 from tests.support.fake_campaign import CONFIG, run
 from tests.support.fake_pool import raised

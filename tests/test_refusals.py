@@ -8,8 +8,8 @@ import pytest
 
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
 from attnfuzz.generators.kernels.refusals import for_program
-from attnfuzz.generators.kernels.refusals_common import COMPILE
 from attnfuzz.generators.kernels.registry import REGISTRY
+from attnfuzz.generators.kernels.shared_refusals import COMPILE
 from attnfuzz.generators.kernels.specs import Flex, Function, Handwritten, Sdpa
 from attnfuzz.generators.model.masks import Causal, KeyPadding
 from attnfuzz.generators.model.program import (

@@ -11,7 +11,7 @@ from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.corpus.case import find_cases, read_bucket, read_case
 from attnfuzz.corpus.known_issues import load_known_issues, match
 from attnfuzz.corpus.signature import signature
-from attnfuzz.fuzz.campaign.keep import script_for
+from attnfuzz.fuzz.campaign.save_case import script_for
 from attnfuzz.generators.render.repro import repro
 
 CORPUS = Path(__file__).resolve().parent.parent / "corpus"

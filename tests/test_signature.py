@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnfuzz.corpus.frames import telling_frames
-from attnfuzz.corpus.mask import LONGEST, mask_volatile
 from attnfuzz.corpus.signature import Signature, signature
 from attnfuzz.corpus.title import TITLE_LENGTH, title
+from attnfuzz.corpus.volatile import LONGEST, mask_volatile
 from attnfuzz.generators.kernels.specs import Flex
 from attnfuzz.generators.model.codec import (
     dump_yaml,

@@ -18,7 +18,8 @@ from attnfuzz.corpus.bucket import Bucket
 from attnfuzz.corpus.case import find_cases, read_case
 from attnfuzz.corpus.store.store import DATABASE, Store
 from attnfuzz.fuzz.campaign.controller import CampaignError
-from attnfuzz.fuzz.campaign.launch import check_toolchain, launch
+from attnfuzz.fuzz.campaign.launch import launch
+from attnfuzz.fuzz.campaign.resume import check_toolchain
 from attnfuzz.fuzz.report.bucket import Page, page_json, page_markdown, page_text
 from attnfuzz.fuzz.report.pages import page
 from attnfuzz.generators.model.program import Program
@@ -163,7 +164,7 @@ def test_where_it_is_known_the_case_is_named(
     tmp_path: Path, made: tuple[Path, list[Bucket]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     corpus = made[0] / "corpus"
-    monkeypatch.setattr("attnfuzz.fuzz.campaign.known.SHIPPED", corpus)
+    monkeypatch.setattr("attnfuzz.fuzz.campaign.known_buckets.SHIPPED", corpus)
     monkeypatch.setattr("attnfuzz.fuzz.report.findings.SHIPPED", corpus)
     (bucket, *_) = run(tmp_path)
     told = page(tmp_path, bucket.id)

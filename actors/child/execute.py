@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NoReturn
 
 import torch
 
-from attnfuzz.actors.child import exceptions, features, kinds, layers, setup
+from attnfuzz.actors.child import exceptions, failure_kinds, features, layers, setup
 from attnfuzz.actors.child.compiler_log import CompilerLog
 from attnfuzz.actors.child.outcomes import Data, Failed, Rejected, failure
 from attnfuzz.actors.child.phases import Phases
@@ -224,17 +224,17 @@ class Execution:
             raise Rejected(why) from None
         raised = exceptions.describe(error, self.source)
         if layer in (None, "eager"):  # the inputs or eager attention may compile a BlockMask
-            compiling = phase != "reference" and kinds.in_inductor(error)
+            compiling = phase != "reference" and failure_kinds.in_inductor(error)
             layer = "inductor" if compiling else layer
         else:
-            compiling = kinds.is_compiling(error)
+            compiling = failure_kinds.is_compiling(error)
         if compiling:
             phase = "compile"
         elif layer is not None and self.phases.returned:
             phase = "backward"
-        kind = kinds.kind_of(error, compiling=compiling)
+        kind = failure_kinds.kind_of(error, compiling=compiling)
         evidence = {"traceback": exceptions.stack(error)}
-        if compiling and kinds.in_backward_graph(error):
+        if compiling and failure_kinds.in_backward_graph(error):
             evidence["graph"] = BACKWARD
         raise Failed(
             failure(

@@ -1,4 +1,4 @@
-"""The buckets of a campaign: its own, and those that are known (see `fuzz.campaign.known`)."""
+"""The buckets of a campaign: its own, and those that are known (see `known_buckets`)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 from attnfuzz.corpus.bucket import Bucket, assign, joined
 from attnfuzz.corpus.signature import signature
 from attnfuzz.corpus.store.store import Store
-from attnfuzz.fuzz.campaign.keep import keep_bucket
-from attnfuzz.fuzz.campaign.known import Known
+from attnfuzz.fuzz.campaign.known_buckets import Known
+from attnfuzz.fuzz.campaign.save_case import keep_bucket
 from attnfuzz.generators.model.features import features
 from attnfuzz.generators.model.outcome import Failure
 from attnfuzz.generators.model.program import Program

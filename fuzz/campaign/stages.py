@@ -16,7 +16,7 @@ from attnfuzz.corpus.store.store import State
 from attnfuzz.fuzz.campaign.bucket_assignment import assign_bucket
 from attnfuzz.fuzz.campaign.context import Context
 from attnfuzz.fuzz.campaign.investigation import Investigation
-from attnfuzz.fuzz.campaign.keep import keep, keep_variants, script
+from attnfuzz.fuzz.campaign.save_case import keep, keep_variants, script
 from attnfuzz.fuzz.campaign.transitions import Transition
 from attnfuzz.fuzz.pool.stage import Stage
 from attnfuzz.fuzz.pool.tasks import Answer, Task

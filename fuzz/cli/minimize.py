@@ -83,11 +83,11 @@ def minimize(
     check_target(target, loaded, program, bool(files))
 
     from attnfuzz.fuzz.campaign.config import CampaignConfig
-    from attnfuzz.fuzz.campaign.keep import script_for
-    from attnfuzz.fuzz.campaign.known import load_known
+    from attnfuzz.fuzz.campaign.known_buckets import load_known
+    from attnfuzz.fuzz.campaign.save_case import script_for
     from attnfuzz.fuzz.pool.opened import pool
-    from attnfuzz.fuzz.reduce.reduce import confirm
-    from attnfuzz.fuzz.reduce.reduce import minimize as search
+    from attnfuzz.fuzz.reduce.one_program import confirm
+    from attnfuzz.fuzz.reduce.one_program import minimize as search
     from attnfuzz.generators.model.codec import dump_program
 
     with pool(python, files, workers or len(os.sched_getaffinity(0)), target) as many:

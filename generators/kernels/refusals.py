@@ -11,8 +11,8 @@ Texts are those of torch 2.11 to 2.13.
 from __future__ import annotations
 
 from attnfuzz.generators.kernels.refusal import Refusal
-from attnfuzz.generators.kernels.refusals_common import COMPILE
 from attnfuzz.generators.kernels.registry import plugin_of
+from attnfuzz.generators.kernels.shared_refusals import COMPILE
 from attnfuzz.generators.model.program import Program
 
 

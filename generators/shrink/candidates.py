@@ -24,8 +24,8 @@ from attnfuzz.generators.model.program import (
     Training,
 )
 from attnfuzz.generators.model.validity import problems
-from attnfuzz.generators.shrink.changes import calls, expressions, fields, inputs, numbers, shapes
 from attnfuzz.generators.shrink.complexity import complexity
+from attnfuzz.generators.shrink.steps import calls, expressions, fields, inputs, numbers, shapes
 
 
 def candidates(program: Program) -> Iterator[Program]:

@@ -19,7 +19,7 @@ from attnfuzz.generators.kernels.flex.conditions import (
     own_tiles_or_blocks,
 )
 from attnfuzz.generators.kernels.refusal import Refusal
-from attnfuzz.generators.kernels.refusals_common import AUTOGRAD, MESH, ONE_DTYPE
+from attnfuzz.generators.kernels.shared_refusals import AUTOGRAD, MESH, ONE_DTYPE
 
 FLEX: tuple[Refusal, ...] = (
     Refusal(

@@ -10,8 +10,8 @@ from dataclasses import replace
 from attnfuzz.generators.kernels.flex.refusals import FLEX
 from attnfuzz.generators.kernels.handwritten.refusals import HANDWRITTEN
 from attnfuzz.generators.kernels.refusal import Refusal, always
-from attnfuzz.generators.kernels.refusals_common import AUTOGRAD, MESH, ONE_DTYPE
 from attnfuzz.generators.kernels.sdpa.refusals import SDPA
+from attnfuzz.generators.kernels.shared_refusals import AUTOGRAD, MESH, ONE_DTYPE
 
 OF_ARGUMENTS: tuple[Refusal, ...] = (
     Refusal(

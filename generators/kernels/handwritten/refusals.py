@@ -5,7 +5,7 @@ from __future__ import annotations
 from attnfuzz.generators.kernels import conditions
 from attnfuzz.generators.kernels.handwritten.spec import Handwritten
 from attnfuzz.generators.kernels.refusal import Refusal
-from attnfuzz.generators.kernels.refusals_common import AUTOGRAD, MESH
+from attnfuzz.generators.kernels.shared_refusals import AUTOGRAD, MESH
 from attnfuzz.generators.model.program import Program
 
 

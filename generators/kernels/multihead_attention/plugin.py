@@ -8,7 +8,7 @@ from dataclasses import replace
 from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning
 from attnfuzz.generators.kernels.multihead_attention.spec import MultiheadAttention
 from attnfuzz.generators.kernels.refusal import Refusal
-from attnfuzz.generators.kernels.refusals_common import AUTOGRAD
+from attnfuzz.generators.kernels.shared_refusals import AUTOGRAD
 from attnfuzz.generators.model.expressions import mask_axes
 from attnfuzz.generators.model.masks import Causal
 from attnfuzz.generators.model.problem import Problem, lengths

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning
 from attnfuzz.generators.kernels.npu_fusion_attention.spec import NpuFusionAttention
-from attnfuzz.generators.kernels.refusals_common import MESH
+from attnfuzz.generators.kernels.shared_refusals import MESH
 from attnfuzz.generators.model.expressions import mask_axes
 from attnfuzz.generators.model.problem import Problem, lengths
 from attnfuzz.generators.model.program import Program

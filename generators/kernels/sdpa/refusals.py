@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from attnfuzz.generators.kernels import conditions
 from attnfuzz.generators.kernels.refusal import Refusal
-from attnfuzz.generators.kernels.refusals_common import AUTOGRAD, MESH, ONE_DTYPE
 from attnfuzz.generators.kernels.sdpa.spec import Sdpa
+from attnfuzz.generators.kernels.shared_refusals import AUTOGRAD, MESH, ONE_DTYPE
 from attnfuzz.generators.model.program import Program
 
 

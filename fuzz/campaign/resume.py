@@ -1,0 +1,67 @@
+"""Resuming: what a campaign must share with the one that is there already, to go on with it.
+
+How far that one came is in its database: `campaign.controller` draws the shards that it lacks, and
+`campaign.findings_queue` takes up the findings with which something is left to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from attnfuzz.corpus.store.store import Store
+from attnfuzz.fuzz.campaign.config import CampaignConfig
+from attnfuzz.fuzz.campaign.controller import CampaignError
+from attnfuzz.fuzz.environment import toolchain_differences
+from attnfuzz.generators.kernels.registry import plugin_of
+from attnfuzz.generators.reading.safe_yaml import short
+
+
+def check_same(config: CampaignConfig, store: Store, directory: Path) -> None:
+    """Raises CampaignError when the campaign that is there draws other programs than `config`."""
+    there = store.campaign()
+    if there is None:
+        return
+    now = config.model_dump(mode="json")
+    for key in ("seed", "shard_size", "profiles", "functions", "targets"):
+        if key in there.config and there.config[key] != now[key]:
+            begun, wanted = short(there.config[key]), short(now[key])
+            raise CampaignError(
+                f"{directory}: {key}: the campaign there was begun with {begun}, "
+                f"not {wanted}; its programs would change."
+            )
+    for row in store.pending():
+        if row.target not in config.targets:
+            raise CampaignError(
+                f"{store.path}: failures: row {row.number}: target: expected one of "
+                f"{', '.join(config.targets)}, got {short(row.target)}."
+            )
+
+
+def check_functions(config: CampaignConfig, store: Store, directory: Path) -> None:
+    """Raises CampaignError where a finding that is left to look into calls a function that `config`
+    does not name: what lies in a directory is data, and nothing in it is imported."""
+    ours = {function.target for function in config.functions}
+    for row in store.pending():
+        for program in (row.program, row.best):
+            target = plugin_of(program).imports(program.kernel) if program is not None else None
+            if target is not None and target not in ours:
+                raise CampaignError(
+                    f"{directory}: program {row.program_id}: kernel.target: expected one of the "
+                    f"configuration's functions, got {target}."
+                )
+
+
+def check_toolchain(
+    now: Mapping[str, str], config: CampaignConfig, store: Store, directory: Path
+) -> None:
+    """Raises CampaignError when the campaign that is there ran in another toolchain than that whose
+    environment is `now`: its failures would be told of a torch that never showed them."""
+    there = store.campaign()
+    differ = toolchain_differences(there.versions, now) if there else {}
+    if differ:
+        key, (then, here) = next(iter(differ.items()))
+        raise CampaignError(
+            f"{directory}: {key}: the campaign there ran with {then}, and {config.python} has "
+            f"{here}; resume it with that toolchain, or begin another with another --dir."
+        )

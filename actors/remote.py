@@ -34,9 +34,11 @@ class Worker:
         self._executor = Executor(config)
 
     def environment(self) -> dict[str, str]:
+        """What the programs of the first target run on, as `Executor.environment`."""
         return self._executor.environment
 
     def pid(self) -> int:
+        """The id of the actor's process."""
         return os.getpid()
 
     def visible_devices(self) -> dict[str, str]:
@@ -44,9 +46,11 @@ class Worker:
         return gpu_assignment.visible()
 
     def run_shard(self, shard: Shard) -> ShardReport:
+        """As `Executor.run_shard`."""
         return self._executor.run_shard(shard)
 
     def check_setup(self, target: str, function: str | None) -> list[Outcome]:
+        """As `Executor.check_setup`."""
         return self._executor.check_setup(target, function)
 
     def run_programs(
@@ -58,6 +62,7 @@ class Worker:
         until: Until = None,
         target: str | None = None,
     ) -> list[Outcome]:
+        """As `Executor.run_programs`."""
         return self._executor.run_programs(
             programs, deadlines=deadlines, confirm_hang=confirm_hang, until=until, target=target
         )

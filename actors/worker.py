@@ -63,6 +63,8 @@ class Executor:
 
     @property
     def environment(self) -> dict[str, str]:
+        """What the first target's programs run on, by name; starts its sandbox if none runs.
+        Raises SandboxError when programs cannot run here."""
         return TARGETS[self._first].environment(self._sandbox(self._first).environment)
 
     def _sandbox(self, target: str) -> Sandbox:

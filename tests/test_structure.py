@@ -42,8 +42,8 @@ KERNELS = TESTS.parent / "generators" / "kernels"
 TARGETS = TESTS.parent / "actors" / "targets"
 
 
-def sources(*, outside: Path) -> list[Path]:
-    """Our files, less those in `outside` and the programs of the corpus."""
+def sources(*, outside: Path | None = None) -> list[Path]:
+    """Our files, less those in `outside`, if given, and the programs of the corpus."""
     data = [TESTS.parent / "corpus" / name for name in ("cases", "planted")]
     return [
         path
@@ -124,3 +124,41 @@ def test_nothing_outside_targets_tests_for_a_target() -> None:
     types = {cls.__name__ for each in NAMES.values() for cls in type(each).__mro__}
     tables = {"CARDS", "DEVICES", "INTERPRETED", "NPUS", "SORTS"}
     assert found(TARGETS, types - {"object"}, "target", {*NAMES, *tables}) == []
+
+
+# -- everything public says what it is -----------------------------------------------------------
+
+Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def public(body: list[ast.stmt]) -> list[Definition]:
+    """The classes and functions of a module or a class whose names have no leading underscore."""
+    return [node for node in body if isinstance(node, Definition) and not node.name.startswith("_")]
+
+
+def test_everything_public_has_a_docstring() -> None:
+    """A method may go without where another class documents the method of that name: it overrides
+    or implements that one."""
+    trees = {str(path.relative_to(TESTS.parent)): ast.parse(path.read_text()) for path in sources()}
+    every = [
+        node for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
+    ]
+    documented = {
+        each.name for cls in every for each in public(cls.body) if ast.get_docstring(each)
+    }
+    missing = []
+    for path, tree in trees.items():
+        top = public(tree.body)
+        members = [
+            each
+            for cls in top
+            if isinstance(cls, ast.ClassDef)
+            for each in public(cls.body)
+            if each.name not in documented
+        ]
+        missing += [
+            f"{path}:{each.lineno} {each.name}"
+            for each in [*top, *members]
+            if ast.get_docstring(each) is None
+        ]
+    assert missing == []

@@ -36,6 +36,7 @@ class GeneratedCode:
             GraphLowering.save_output_code = before
 
     def text(self) -> str:
+        """All the wrappers collected so far, with a blank line between them."""
         return "\n\n".join(self.texts)
 
 

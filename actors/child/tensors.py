@@ -13,6 +13,7 @@ from attnfuzz.actors.child.program_module import MODULE
 
 
 def is_floating(value: Any) -> bool:
+    """Whether `value` is a tensor of floats. Any other value is not."""
     return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 

@@ -36,4 +36,5 @@ class Attempt:
 
     @property
     def source(self) -> Path:
+        """The file of the program's source."""
         return self.directory / "program.py"

@@ -52,9 +52,11 @@ class Deadlines:
     idle: Seconds = 20.0
 
     def of(self, phase: Phase) -> float:
+        """Seconds that `phase` may take; setting up may take those of `build`."""
         return float(getattr(self, "build" if phase is Phase.SETUP else phase.value))
 
     def times(self, factor: float) -> Deadlines:
+        """Every deadline multiplied by `factor`, `total` and `idle` too."""
         return replace(self, **{f.name: getattr(self, f.name) * factor for f in fields(self)})
 
 
@@ -77,9 +79,12 @@ class RefusalLike(Protocol):
     """A refusal by design: a regular expression over "Type: message", and why it is one."""
 
     @property
-    def pattern(self) -> str: ...
+    def pattern(self) -> str:
+        """The regular expression that is searched in the error."""
+
     @property
-    def why(self) -> str: ...
+    def why(self) -> str:
+        """One line that says why torch declines it."""
 
 
 @dataclass(frozen=True, kw_only=True)

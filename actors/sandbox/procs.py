@@ -15,6 +15,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Process:
+    """A process as /proc/PID/stat describes it: the ids of the process, its parent, its group and
+    its session, its state (a letter), and the name of its command."""
+
     pid: int
     ppid: int
     pgid: int

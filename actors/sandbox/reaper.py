@@ -36,6 +36,7 @@ def clean(root: Path, run_id: str) -> list[int]:
 
 
 def main() -> None:
+    """Waits for the driver to end, or for a byte from it, and cleans up after its run."""
     package = sys.modules["attnfuzz"] = types.ModuleType("attnfuzz")  # as the zygote has it
     package.__path__ = [str(Path(__file__).resolve().parents[2])]
     fd, run_id, root = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3])

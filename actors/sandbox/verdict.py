@@ -56,6 +56,7 @@ class Ending:
 
     @property
     def directory(self) -> Path:
+        """The child's working directory, where its source and output are."""
         return self.source.parent
 
     @property

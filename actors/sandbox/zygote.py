@@ -58,6 +58,7 @@ OPTIONAL = ("flash_attn", "torch_npu")
 
 
 def main() -> None:
+    """Prepares and serves until the socket closes, then ends everything that it started."""
     fd, headers, target = int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
     owner = os.getppid()
     confine.prctl(confine.PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -105,6 +106,7 @@ def prepare(headers: Path, target: str) -> dict[str, str]:
 
 
 def version(distribution: str) -> str | None:
+    """The version of an installed distribution, or None where it is not installed."""
     from importlib import metadata
 
     try:
@@ -114,6 +116,7 @@ def version(distribution: str) -> str | None:
 
 
 def compiler_version() -> str:
+    """The first line that the C++ compiler ($CXX, or g++) prints of itself; "none" without one."""
     compiler = shutil.which(os.environ.get("CXX", "g++"))
     if compiler is None:
         return "none"
@@ -205,6 +208,7 @@ def emitter(pipe: int, token: str) -> Callable[[dict[str, Any]], None]:
 
 
 def send(link: socket.socket, message: dict[str, Any]) -> None:
+    """Sends `message` as JSON in one packet."""
     link.send(json.dumps(message).encode())
 
 

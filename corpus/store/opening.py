@@ -63,6 +63,7 @@ class Writing:
             examine(connection, path)
 
     def close(self) -> None:
+        """Closes the connections to the database."""
         self.engine.dispose()
 
 
@@ -81,6 +82,7 @@ class Reading:
             raise
 
     def close(self) -> None:
+        """Closes the connections, and removes the copy that was read, if one was made."""
         self.engine.dispose()
         if self._copied is not None:
             self._copied.cleanup()

@@ -86,24 +86,45 @@ class Report(Protocol):
     failures that may be new."""
 
     @property
-    def index(self) -> int: ...
+    def index(self) -> int:
+        """The number of the shard, from 0."""
+
     @property
-    def target(self) -> str: ...
+    def target(self) -> str:
+        """The target that the shard ran on."""
+
     @property
-    def executed(self) -> int: ...
+    def executed(self) -> int:
+        """How many programs were run."""
+
     @property
-    def counts(self) -> Mapping[str, int]: ...
+    def counts(self) -> Mapping[str, int]:
+        """How many programs ended with each status."""
+
     @property
-    def by_key(self) -> Mapping[str, int]: ...
+    def by_key(self) -> Mapping[str, int]:
+        """How many failures had each strong key."""
+
     @property
-    def rejections(self) -> Mapping[str, int]: ...
+    def rejections(self) -> Mapping[str, int]:
+        """How many programs were refused or not run for each reason."""
+
     @property
-    def features(self) -> Mapping[str, int]: ...
+    def features(self) -> Mapping[str, int]:
+        """How many programs had each feature."""
+
     @property
-    def failures(self) -> Any: ...
+    def failures(self) -> Any:
+        """Pairs of a program and its outcome."""
+
     @property
-    def cpu_s(self) -> float: ...
+    def cpu_s(self) -> float:
+        """CPU seconds that the programs used."""
+
     @property
-    def wall_s(self) -> float: ...
+    def wall_s(self) -> float:
+        """Wall seconds that the shard took."""
+
     @property
-    def harness_cpu_s(self) -> float: ...
+    def harness_cpu_s(self) -> float:
+        """CPU seconds that drawing, rendering, watching and forking used."""

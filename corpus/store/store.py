@@ -60,6 +60,7 @@ class Store:
         self._prefix = 0
 
     def close(self) -> None:
+        """Closes the database."""
         self._opened.close()
 
     def __enter__(self) -> Self:
@@ -129,6 +130,7 @@ class Store:
             return self._failures(connection, FAILURES.c.number.in_(numbers))
 
     def has_shard(self, index: int) -> bool:
+        """Whether shard `index` is recorded."""
         with self._reading() as connection:
             query = select(SHARDS.c.index).where(SHARDS.c.index == index)
             return connection.execute(query).first() is not None

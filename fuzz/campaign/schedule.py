@@ -23,9 +23,11 @@ class FairShare:
     running: dict[Handle, tuple[bool, float]] = field(default_factory=dict)
 
     def start(self, handle: Handle, investigates: bool, now: float) -> None:
+        """Notes that a task has started at time `now` (seconds), and of which kind it is."""
         self.running[handle] = (investigates, now)
 
     def stop(self, handle: Handle, now: float) -> None:
+        """Counts the time of a task that has ended. Raises KeyError if it was never started."""
         investigates, since = self.running.pop(handle)
         self.spent[investigates] += now - since
 
@@ -49,11 +51,15 @@ class Timetable:
     last_shard: float = 0.95
 
     def may_find(self, elapsed: float, pending: bool) -> bool:
+        """Whether a new shard may start, `elapsed` seconds after the beginning; `pending` says
+        whether findings are."""
         last = self.last_shard_when_pending if pending else self.last_shard
         return elapsed < self.seconds * last
 
     def must_wind_down(self, elapsed: float) -> bool:
+        """Whether minimizing must stop and keep the best so far."""
         return elapsed >= self.seconds * self.last_step
 
     def is_over(self, elapsed: float) -> bool:
+        """Whether the campaign's time is up."""
         return elapsed >= self.seconds

@@ -29,7 +29,8 @@ class Pool(Protocol):
     """See the module's docstring."""
 
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """How many tasks may run at the same time."""
 
     @property
     def free(self) -> int:

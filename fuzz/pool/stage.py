@@ -15,10 +15,12 @@ class Stage(Protocol):
     looked into, each with its program."""
 
     @property
-    def other_failures(self) -> list[tuple[Program, Outcome]]: ...
+    def other_failures(self) -> list[tuple[Program, Outcome]]:
+        """Programs that failed in another way than the one looked into, with their outcomes."""
 
     @property
-    def finished(self) -> bool: ...
+    def finished(self) -> bool:
+        """Whether every answer that the stage needs has been reported."""
 
     def next_task(self) -> Task | None:
         """The next task; None when there is none now (more may come after `report`)."""

@@ -113,6 +113,7 @@ class Minimizer:
 
     @property
     def finished(self) -> bool:
+        """Whether the search has ended: stopped, out of runs, or with nothing simpler to try."""
         return not self._window and (self._stopped or self._exhausted)
 
     def stop(self) -> None:

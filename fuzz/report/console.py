@@ -20,6 +20,7 @@ class PlainConsole(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
+        """As rich renders it, but with characters that are not printable spelled out."""
         for segment in super().render(renderable, options):
             if segment.is_control or segment.text.isprintable():
                 yield segment

@@ -9,6 +9,7 @@ RECOMPILE_LIMIT = 8  # torch._dynamo.config.recompile_limit
 
 
 def lengths(program: Program) -> list[tuple[int, int]]:
+    """Lq and Lkv of every call, the first call's in front."""
     shape = program.shape
     further = [(call.q_len, call.kv_len) for call in program.calls]
     return [(shape.q_len, shape.kv_len), *further]
@@ -23,38 +24,47 @@ def dtypes_may_differ(program: Program) -> bool:
 
 
 def differentiates(program: Program) -> bool:
+    """Whether gradients are computed, by autograd or by the transform `grad`."""
     return program.training is not None or program.transform == "grad"
 
 
 def differentiates_twice(program: Program) -> bool:
+    """Whether gradients are differentiated again, by a second backward or by a transform."""
     return program.training is not None and (program.training.double or program.transform != "none")
 
 
 def forward_mode(program: Program) -> bool:
+    """Whether derivatives are computed in forward mode, by the transform `jvp`."""
     return program.transform == "jvp"
 
 
 def checkpoints(program: Program) -> bool:
+    """Whether the call is checkpointed (torch.utils.checkpoint)."""
     return program.surround.checkpoint != "none"
 
 
 def reentrant(program: Program) -> bool:
+    """Whether it trains through a reentrant checkpoint."""
     return program.training is not None and program.surround.checkpoint == "reentrant"
 
 
 def inductor(program: Program) -> bool:
+    """Whether it is compiled with Inductor."""
     return program.compile is not None and program.compile.backend == "inductor"
 
 
 def traces_backward(program: Program) -> bool:
+    """Whether its backward pass would be traced: it is compiled, and not with `eager`."""
     return program.compile is not None and program.compile.backend != "eager"
 
 
 def empty_sequences(program: Program) -> bool:
+    """Whether Lq or Lkv is 0 in some call."""
     return any(0 in pair for pair in lengths(program))
 
 
 def distributed(program: Program) -> bool:
+    """Whether q, k and v are DTensors over a mesh."""
     return program.mesh is not None
 
 
@@ -75,10 +85,12 @@ def more_shapes_than_recompiles(program: Program) -> bool:
 
 
 def transforms(program: Program) -> bool:
+    """Whether a functorch transform is around the call."""
     return program.transform != "none"
 
 
 def gemm_backends_without_aten(program: Program) -> bool:
+    """Whether the options of torch.compile rule out ATen for matrix products."""
     if program.compile is None:
         return False
     backends = str(program.compile.options.get("max_autotune_gemm_backends", "ATEN"))
@@ -86,11 +98,13 @@ def gemm_backends_without_aten(program: Program) -> bool:
 
 
 def gqa_not_enabled(program: Program) -> bool:
+    """Whether Hq differs from Hkv while the kernel is not given `enable_gqa`."""
     grouped = program.shape.q_heads != program.shape.kv_heads
     return grouped and not plugin_of(program).gqa_enabled(program.kernel)
 
 
 def leaves_its_mask_plain(program: Program) -> bool:
+    """Whether q, k and v are DTensors while the mask is a plain tensor."""
     masked = program.mask is not None or plugin_of(program).has_own_mask(program.kernel)
     return program.mesh is not None and program.mesh.plain_mask and masked
 
@@ -101,8 +115,10 @@ def keeps_made_mask_by_identity(program: Program) -> bool:
 
 
 def traces_second_derivative(program: Program) -> bool:
+    """Whether it is compiled such that a second derivative would be traced."""
     return traces_backward(program) and differentiates_twice(program)
 
 
 def distributed_symbolic_sizes(program: Program) -> bool:
+    """Whether it has DTensors and, compiled, sizes that may be symbols."""
     return distributed(program) and symbolic_sizes(program)

@@ -50,6 +50,8 @@ class Index:
 
 @dataclass(frozen=True, kw_only=True)
 class IntConst:
+    """An integer that a signed 32-bit number holds."""
+
     __pydantic_config__ = STRICT
     kind: Literal["int"] = "int"
     value: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]

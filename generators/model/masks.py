@@ -168,6 +168,8 @@ class Compare:
 
 @dataclass(frozen=True, kw_only=True)
 class And:
+    """What both masks let attend: `left & right`."""
+
     __pydantic_config__ = STRICT
     kind: Literal["and"] = "and"
     left: Mask
@@ -176,6 +178,8 @@ class And:
 
 @dataclass(frozen=True, kw_only=True)
 class Or:
+    """What either mask lets attend: `left | right`."""
+
     __pydantic_config__ = STRICT
     kind: Literal["or"] = "or"
     left: Mask
@@ -184,6 +188,8 @@ class Or:
 
 @dataclass(frozen=True, kw_only=True)
 class Not:
+    """What the inner mask does not let attend: `~inner`."""
+
     __pydantic_config__ = STRICT
     kind: Literal["not"] = "not"
     inner: Mask

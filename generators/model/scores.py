@@ -25,6 +25,8 @@ class Score:
 
 @dataclass(frozen=True, kw_only=True)
 class FloatConst:
+    """A finite number of magnitude at most 1e6."""
+
     __pydantic_config__ = STRICT
     kind: Literal["float"] = "float"
     value: Finite

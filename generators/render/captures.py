@@ -21,6 +21,7 @@ class Extents(NamedTuple):
     kv_idx: Size
 
     def of(self, axis: Axis) -> Size:
+        """How long `axis` is."""
         return {"b": self.b, "h": self.h, "q_idx": self.q_idx, "kv_idx": self.kv_idx}[axis]
 
 
@@ -97,6 +98,7 @@ class Captures:
 
 
 def kind_of(table: Table) -> Kind:
+    """The kind of value that a lookup in `table` gives."""
     return "float" if table.dtype in FLOATS else "bool" if table.dtype == "bool" else "int"
 
 

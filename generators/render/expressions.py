@@ -65,6 +65,7 @@ def shifted(expr: Expr, offset: int) -> Expr:
 
 
 def unary(op: str, inner: Expr) -> Expr:
+    """`op inner`; the kind stays that of `inner`."""
     return Expr(op + inner.at(UNARY), UNARY, inner.kind, scored=inner.scored)
 
 

@@ -36,6 +36,7 @@ class Mod:
 
     @property
     def sizes(self) -> tuple[str, ...]:
+        """Those of the names B, Lq and Lkv that its expression contains."""
         return tuple(n for n in ("B", "Lq", "Lkv") if re.search(rf"\b{n}\b", self.expr.text))
 
     @property
@@ -50,10 +51,12 @@ class Mod:
 
     @property
     def learnable(self) -> tuple[str, ...]:
+        """The names of the tables that are learnable biases."""
         return tuple(c.name for c in self.captured if c.learnable)
 
     @property
     def tables(self) -> tuple[str, ...]:
+        """The names of the tables that it captures."""
         return tuple(c.name for c in self.captured)
 
     @property

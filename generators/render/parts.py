@@ -71,6 +71,7 @@ class Parts:
 
     @property
     def cached_function(self) -> str:
+        """The name of the function in `cached_mods`."""
         return f"{'_and_'.join(self.inputs.fresh_names)}_for"
 
     @property
@@ -98,10 +99,13 @@ class Parts:
 
     @property
     def rope(self) -> list[Block]:
+        """The function that applies RoPE, if the program uses it."""
         return [ROPE.splitlines()] if self.program.surround.rope else []
 
     @property
     def attention(self) -> list[Block]:
+        """The attention function, after the device mesh and the checkpoint policy that it may
+        need."""
         blocks = attention(self.scene, self.plugin, self.inputs, self.names)
         if self.program.surround.checkpoint == "selective":
             blocks.insert(0, selective_policy(self.scene, self.plugin))
@@ -110,16 +114,19 @@ class Parts:
 
     @property
     def reference(self) -> list[Block]:
+        """The functions that make up `reference(*names)`."""
         return reference(self.scene, self.plugin, self.inputs, self.names)
 
     @property
     def calls(self) -> list[tuple[int, int, int]]:
+        """B, Lq and Lkv of every call, the first call's in front."""
         shape = self.program.shape
         first = (shape.batch, shape.q_len, shape.kv_len)
         return [first, *((c.batch, c.q_len, c.kv_len) for c in self.program.calls)]
 
     @property
     def compiled(self) -> Block:
+        """The statement that compiles the attention function; no line where it stays eager."""
         if self.program.compile is None:
             return []
         arguments = ", ".join(["attention", *_options(self.program.compile, self.scene)])

@@ -21,6 +21,7 @@ class Run:
     outputs: tuple[str, ...]
 
     def function(self) -> list[str]:
+        """The definition of `run(fn, args)`, which returns a dict of result tensors by name."""
         return ["def run(fn, args):", *indented(self.body("fn(*args)", unpack=True))]
 
     def body(self, call: str, unpack: bool, again: bool = True) -> list[str]:
@@ -52,6 +53,7 @@ class Run:
         return training is not None and training.double and self.wrt not in ([], ["v"])
 
     def forward(self, call: str) -> list[str]:
+        """Statements that return the outputs of `call`, in the program's grad mode."""
         mode = self.scene.program.grad_mode
         if self.outputs == ("out",):
             lines = [f'return {{"out": {call}}}']
@@ -62,6 +64,7 @@ class Run:
         return [f"with torch.{mode}():", *indented(lines)]
 
     def backward(self, training: Training, call: str, unpack: bool, again: bool) -> list[str]:
+        """As `body`, for a program that trains: outputs and gradients, second ones if `double`."""
         if self.scene.program.surround.checkpoint == "reentrant":
             return self.into_leaves(training, call, unpack, again)
         outputs = ", ".join(self.outputs)

@@ -37,26 +37,32 @@ class Scene:
 
     @property
     def several(self) -> bool:
+        """Whether the program makes more than one call."""
         return bool(self.program.calls)
 
     @property
     def batch(self) -> Size:
+        """B as a number, or its name where there are several calls."""
         return "B" if self.several else self.program.shape.batch
 
     @property
     def q_len(self) -> Size:
+        """Lq as a number, or its name where there are several calls."""
         return "Lq" if self.several else self.program.shape.q_len
 
     @property
     def kv_len(self) -> Size:
+        """Lkv as a number, or its name where there are several calls."""
         return "Lkv" if self.several else self.program.shape.kv_len
 
     @property
     def q_heads(self) -> int:
+        """Hq, the number of query heads."""
         return self.program.shape.q_heads
 
     @property
     def kv_heads(self) -> int:
+        """Hkv, the number of key and value heads."""
         return self.program.shape.kv_heads
 
     @property
@@ -66,14 +72,17 @@ class Scene:
 
     @property
     def head_dim(self) -> int:
+        """D, the head dimension of q and k."""
         return self.program.shape.head_dim
 
     @property
     def v_head_dim(self) -> int:
+        """The head dimension of v, D unless it has its own."""
         return self.program.shape.v_head_dim or self.head_dim
 
     @property
     def extents(self) -> Extents:
+        """How long the axes b, h, q_idx and kv_idx are."""
         return Extents(self.batch, self.q_heads, self.q_len, self.kv_len)
 
     @property
@@ -145,4 +154,5 @@ def dtype_argument(dtype: str) -> str:
 
 
 def indented(lines: list[str], levels: int = 1) -> list[str]:
+    """`lines` indented by four spaces a level; empty lines stay empty."""
     return ["    " * levels + line if line else line for line in lines]

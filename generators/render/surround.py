@@ -79,6 +79,7 @@ def rope_inputs(scene: Scene) -> list[str]:
 
 
 def rope_names(scene: Scene) -> list[str]:
+    """The names of RoPE's tables, none where the program has no RoPE."""
     return ["cos", "sin"] if scene.program.surround.rope else []
 
 

@@ -66,6 +66,7 @@ def _slices(layout: Layout, shape: Shape) -> str:
 
 
 def expansion(layout: Layout, shape: Shape) -> str:
+    """The call that expands a tensor to `shape`; nothing where the layout expands no dimension."""
     return f".expand({commas(shape)})" if layout.expand else ""
 
 

@@ -75,6 +75,7 @@ class Expressions:
         )
 
     def is_chained(self, draw: Draw, table: Table) -> bool:
+        """Draws whether a lookup is written `t[b][q_idx]`, which takes two axes or more."""
         return len(table.axes) > 1 and draw(self.chained)
 
     def integer(self, draw: Draw, depth: int = 2) -> IntExpr:

@@ -28,6 +28,7 @@ class Programs:
         self.drawings = {kernel: drawing_of(kernel, parts) for _, kernel in kernels}
 
     def draw(self, draw: Draw) -> Program:
+        """A valid program of one of the swarm's kernels; its seed is 0."""
         kind = draw(self.kernel)
         backend = draw(self.backend)
         return self.drawings[kind].draw(draw, backend)

@@ -37,6 +37,9 @@ class SeededProvider(HypothesisProvider):
         weights: dict[int, float] | None = None,
         shrink_towards: int = 0,
     ) -> int:
+        """An integer between the bounds, which are both among the values.
+
+        Raises NotImplementedError where a bound is missing or weights are given."""
         random: Random | None = self._random
         if random is None or min_value is None or max_value is None or weights is not None:
             raise NotImplementedError("the strategies of programs draw bounded integers only")

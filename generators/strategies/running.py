@@ -104,6 +104,7 @@ class Running:
         self.dirty = one_in(5) if has("dirty_memory") else st.just(False)
 
     def compile(self, draw: Draw, backend: Any) -> Compile | None:
+        """How to compile with `backend`, or None where that is "none"."""
         if backend == "none":
             return None
         tuning = draw(self.tuning) if backend == "inductor" else "plain"

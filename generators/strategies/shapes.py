@@ -67,6 +67,7 @@ class Shapes:
         self.short = st.sampled_from(SHORT)
 
     def draw(self, draw: Draw) -> Shape:
+        """A shape that costs at most what the swarm's place allows."""
         q_heads, kv_heads = draw(self.heads)
         q_len, kv_len = self.lengths(draw)
         shape = Shape(

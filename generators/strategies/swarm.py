@@ -162,6 +162,7 @@ class Swarm:
             raise ValueError("functions: expected at least one for the profile function")
 
     def has(self, name: str) -> bool:
+        """Whether the feature `name` may appear."""
         return name in self.features
 
 

@@ -44,6 +44,8 @@ class ShadowMode(FakeTensorMode):
         args: Sequence[object] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
+        """Runs an operator on fake tensors, and on their shadows where every one has a shadow.
+        Reading a tensor's number reads its shadow; raises NoShadow where there is none."""
         kwargs = kwargs or {}
         if func is torch.ops.aten._local_scalar_dense.default:
             return shadow(args[0]).item()

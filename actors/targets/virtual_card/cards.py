@@ -33,6 +33,7 @@ class Card:
 
     @property
     def is_amd(self) -> bool:
+        """Whether the card is AMD's; else it is NVIDIA's."""
         return bool(self.gcnArchName)
 
     @property
@@ -42,6 +43,7 @@ class Card:
 
     @property
     def capability(self) -> tuple[int, int]:
+        """The compute capability as (major, minor)."""
         return self.major, self.minor
 
     @property

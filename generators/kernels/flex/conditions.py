@@ -9,6 +9,7 @@ from attnfuzz.generators.model.tree import walk
 
 
 def inductor_returns_lse(program: Program) -> bool:
+    """Whether flex_attention, compiled with Inductor, returns the log-sum-exp too."""
     return (
         conditions.inductor(program)
         and isinstance(program.kernel, Flex)
@@ -17,6 +18,7 @@ def inductor_returns_lse(program: Program) -> bool:
 
 
 def block_mask_of_other_length(program: Program) -> bool:
+    """Whether the BlockMask is made for other lengths than q's and k's, and then adjusted."""
     kernel = program.kernel
     if not isinstance(kernel, Flex) or kernel.block_mask is None:
         return False
@@ -24,6 +26,7 @@ def block_mask_of_other_length(program: Program) -> bool:
 
 
 def indexes_block_mask(program: Program) -> bool:
+    """Whether the BlockMask is made for more batches than q has, and then indexed."""
     kernel = program.kernel
     return (
         isinstance(kernel, Flex)
@@ -33,6 +36,7 @@ def indexes_block_mask(program: Program) -> bool:
 
 
 def compiled_block_mask_inside(program: Program) -> bool:
+    """Whether a BlockMask with `_compile=True` is made in the attention function."""
     kernel = program.kernel
     if not isinstance(kernel, Flex) or kernel.block_mask is None:
         return False
@@ -40,6 +44,7 @@ def compiled_block_mask_inside(program: Program) -> bool:
 
 
 def kernel_options(program: Program) -> bool:
+    """Whether flex_attention is given any kernel_options."""
     return isinstance(program.kernel, Flex) and bool(program.kernel.kernel_options)
 
 
@@ -68,6 +73,7 @@ def own_tiles_or_blocks(program: Program) -> bool:
 
 
 def blocks_below_16(program: Program) -> bool:
+    """Whether the BlockMask's blocks have an edge below 16."""
     blocks = _blocks(program)
     return blocks is not None and min(blocks) < 16
 
@@ -79,6 +85,7 @@ def odd_blocks(program: Program) -> bool:
 
 
 def inductor_head_dim_below_16(program: Program) -> bool:
+    """Whether it is compiled with Inductor, and D or v's head dimension is below 16."""
     shape = program.shape
     return (
         conditions.inductor(program)
@@ -87,6 +94,7 @@ def inductor_head_dim_below_16(program: Program) -> bool:
 
 
 def inductor_float64(program: Program) -> bool:
+    """Whether it is compiled with Inductor, and q, k or v is float64."""
     return conditions.inductor(program) and "float64" in {
         program.q.dtype,
         program.k.dtype,
@@ -95,9 +103,11 @@ def inductor_float64(program: Program) -> bool:
 
 
 def inductor_dtypes_differ(program: Program) -> bool:
+    """Whether it is compiled with Inductor, and dtypes may differ; see `dtypes_may_differ`."""
     return conditions.inductor(program) and conditions.dtypes_may_differ(program)
 
 
 def learnable_tables(program: Program) -> bool:
+    """Whether the score_mod captures a table that requires a gradient."""
     nodes = walk(program.score_mod) if program.score_mod is not None else ()
     return any(getattr(node, "requires_grad", False) for node in nodes)

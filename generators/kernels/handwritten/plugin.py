@@ -52,6 +52,7 @@ class HandwrittenPlugin(KernelPlugin[Handwritten]):
         return shape[2:] if flat else shape
 
     def fill(self, scene: Scene, dtype: str) -> str:
+        """The expression for a masked-out score: -inf, or the least finite number of `dtype`."""
         if self.spec(scene.program).fill == "-inf":
             return 'float("-inf")'
         return f"torch.finfo({dtype}).min"

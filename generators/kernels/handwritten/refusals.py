@@ -15,6 +15,7 @@ def products_dtypes_may_differ(program: Program) -> bool:
 
 
 def exp_sum_over_nothing(program: Program) -> bool:
+    """Whether the softmax takes a maximum over keys, and some call has none (Lkv == 0)."""
     kernel = program.kernel
     by_maximum = isinstance(kernel, Handwritten) and kernel.softmax == "exp_sum"
     return by_maximum and any(kv_len == 0 for _, kv_len in conditions.lengths(program))

@@ -66,6 +66,7 @@ class SdpaPlugin(KernelPlugin[Sdpa]):
         )
 
     def mask_shape(self, scene: Scene) -> tuple[Size, ...]:
+        """The last `mask_rank` of `[B, Hq, Lq, Lkv]`, with 1 where the mask is broadcast."""
         spec = self.spec(scene.program)
         return full_shape(scene, spec.broadcast)[4 - spec.mask_rank :]
 

@@ -10,12 +10,14 @@ from attnfuzz.generators.model.program import Program
 
 
 def mask_dtype_may_differ(program: Program) -> bool:
+    """Whether attn_mask is additive and may reach SDPA in another dtype than q's."""
     kernel = program.kernel
     additive = isinstance(kernel, Sdpa) and kernel.mask_form == "float"
     return additive and (conditions.dtypes_may_differ(program) or program.autocast is not None)
 
 
 def forces_fused_backend(program: Program) -> bool:
+    """Whether SDPA may use the flash or the memory-efficient backend only."""
     return isinstance(program.kernel, Sdpa) and program.kernel.backend in ("flash", "efficient")
 
 

@@ -134,13 +134,7 @@ class RayPool:
         if isinstance(task, ShardTask):
             ref = actor.run_shard.remote(task.shard)
         elif isinstance(task, RunTask):
-            ref = actor.run_programs.remote(
-                list(task.programs),
-                deadlines=task.deadlines,
-                confirm_hang=task.confirm_hang,
-                until=task.until,
-                target=task.target,
-            )
+            ref = actor.run_programs.remote(task.programs, task.settings)
         elif isinstance(task, SetupTask):
             ref = actor.check_setup.remote(task.target, task.function)
         elif isinstance(task, ReproTask):  # holds the slot, so that its CPU is the actor's

@@ -11,6 +11,7 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
+from attnfuzz.actors.runs import RunSettings
 from attnfuzz.actors.sandbox.job import Deadlines
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.targets import availability
@@ -124,7 +125,8 @@ def _task(hangs: frozenset[str], program: Program) -> RunTask:
     """What hung before is given a quarter of the usual time, once: it would use all of it."""
     if program_id(program) not in hangs:
         return RunTask((program,))
-    return RunTask((program,), deadlines=Deadlines().times(0.25), confirm_hang=False)
+    settings = RunSettings(deadlines=Deadlines().times(0.25), confirm_hang=False)
+    return RunTask((program,), settings)
 
 
 def _recorded(case: Case) -> Recorded:

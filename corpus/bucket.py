@@ -229,11 +229,11 @@ def _sort(feature: str) -> str:
 
 def _explains(bucket: Bucket, failure: Failure, features: frozenset[str]) -> bool:
     # Which gradients a program asks for is no cause: which of them are wrong is compared instead.
-    asked = {f"training.{name}" for name in NUMBERS}
+    gradients = {f"training.{name}" for name in NUMBERS}
     layer = {f"compile.{name}" for name in ("eager", "aot_eager", "inductor")}
     return (
         outputs_agree(bucket, failure)
-        and bucket.trigger - asked - layer <= features
+        and bucket.trigger - gradients - layer <= features
         and bucket.sorts <= coarse(features)
     )
 

@@ -203,9 +203,9 @@ def _keys_without_fault(
         return RunTask((program,), RunSettings(target=targets[program_id(program)]))
 
     with pool(base.python, [], target=rows[0].target) as opened:
-        told = outcomes(opened, programs * runs, on_its_target)
+        results = outcomes(opened, programs * runs, on_its_target)
     keys: list[set[str]] = [set() for _ in programs]
-    for place, outcome in enumerate(told):
+    for place, outcome in enumerate(results):
         program = programs[place % len(programs)]
         if outcome.failure:
             keys[place % len(programs)].add(signature(outcome.failure, program).strong)

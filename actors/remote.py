@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 import ray
 
+from attnfuzz.actors.runs import RunSettings
 from attnfuzz.actors.sandbox import confine
-from attnfuzz.actors.sandbox.job import Deadlines
 from attnfuzz.actors.sandbox.sandbox import SandboxError
 from attnfuzz.actors.shard import Shard, ShardReport
 from attnfuzz.actors.targets import gpu_assignment
-from attnfuzz.actors.worker import Executor, Until, WorkerConfig
+from attnfuzz.actors.worker import Executor, WorkerConfig
 from attnfuzz.generators.model.outcome import Outcome
 from attnfuzz.generators.model.program import Program
 
@@ -53,19 +53,9 @@ class Worker:
         """As `Executor.check_setup`."""
         return self._executor.check_setup(target, function)
 
-    def run_programs(
-        self,
-        programs: Sequence[Program],
-        *,
-        deadlines: Deadlines | None = None,
-        confirm_hang: bool = True,
-        until: Until = None,
-        target: str | None = None,
-    ) -> list[Outcome]:
+    def run_programs(self, programs: Sequence[Program], settings: RunSettings) -> list[Outcome]:
         """As `Executor.run_programs`."""
-        return self._executor.run_programs(
-            programs, deadlines=deadlines, confirm_hang=confirm_hang, until=until, target=target
-        )
+        return self._executor.run_programs(programs, settings)
 
     def close(self) -> None:
         """Ends the sandboxes; the actor itself ends by ray.kill."""

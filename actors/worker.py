@@ -10,9 +10,9 @@ import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from attnfuzz.actors.oracles import compile_time as growth
+from attnfuzz.actors.runs import RunSettings
 from attnfuzz.actors.sandbox import verdict
 from attnfuzz.actors.sandbox.job import Deadlines, Job, Limits
 from attnfuzz.actors.sandbox.sandbox import Sandbox, SandboxError
@@ -23,9 +23,7 @@ from attnfuzz.generators.model.outcome import Outcome
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.strategies.shards import shard_programs
 
-__all__ = ["Executor", "Shard", "ShardReport", "Until", "WorkerConfig"]
-
-Until = Literal["failed", "not failed"] | None
+__all__ = ["Executor", "Shard", "ShardReport", "WorkerConfig"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,9 +87,10 @@ class Executor:
             shard.functions,
             TARGETS[shard.target].place,
         )
+        settings = RunSettings(target=shard.target)
         for program in drawn:
             # A hang is run again, if it is new, and shows more then.
-            outcome = self._run(program, shard.target, self._config.deadlines, native=False)
+            outcome = self._run(program, settings, native=False)
             tally.add(program, outcome)
         return tally.report(time.monotonic() - began, self.harness_cpu_s() - harness)
 
@@ -103,41 +102,24 @@ class Executor:
         return [self._sandbox(target).run("", job)]
 
     def run_programs(
-        self,
-        programs: Sequence[Program],
-        *,
-        deadlines: Deadlines | None = None,
-        confirm_hang: bool = True,
-        until: Until = None,
-        target: str | None = None,
+        self, programs: Sequence[Program], settings: RunSettings | None = None
     ) -> list[Outcome]:
-        """An outcome for each program, in order. `deadlines` replace the worker's own; without
-        `confirm_hang` a missed deadline is a hang at once; `until` ends it after the first that
-        did, or did not, fail."""
-        allowed = deadlines or self._config.deadlines
+        """An outcome for each program, in order; fewer where `settings.until` ended it."""
+        settings = settings or RunSettings()
         outcomes: list[Outcome] = []
         for program in programs:
-            outcome = self._run(program, target or self._first, allowed, confirm_hang=confirm_hang)
+            outcome = self._run(program, settings)
             outcomes.append(outcome)
-            word = "failed" if outcomes[-1].status == "failed" else "not failed"
-            if word == until:
+            if settings.until == ("failed" if outcome.status == "failed" else "not failed"):
                 break
         return outcomes
 
-    def _run(
-        self,
-        program: Program,
-        target: str,
-        deadlines: Deadlines,
-        *,
-        confirm_hang: bool = True,
-        native: bool = True,
-    ) -> Outcome:
+    def _run(self, program: Program, settings: RunSettings, *, native: bool = True) -> Outcome:
         """What becomes of the program. What of ours raises is a defect, and is reported as one,
         unless nothing could run any more."""
 
         def run(one: Program) -> Outcome:
-            return self._run_one(one, target, deadlines, confirm_hang, native)
+            return self._run_one(one, settings, native)
 
         try:
             outcome = run(program)
@@ -149,21 +131,18 @@ class Executor:
         except Exception:
             return verdict.of_unrendered(traceback.format_exc())
 
-    def _run_one(
-        self,
-        program: Program,
-        target: str,
-        deadlines: Deadlines,
-        confirm_hang: bool,
-        native: bool,
-    ) -> Outcome:
+    def _run_one(self, program: Program, settings: RunSettings, native: bool) -> Outcome:
+        target = settings.target or self._first
+        deadlines = settings.deadlines or self._config.deadlines
         where = TARGETS[target]
         unfit = where.unfit(program, bool(self._config.preload))
         if unfit is not None:
             return Outcome(status="rejected", rejection=f"not for {target}: {unfit}")
         job = where.job(program, refusals.for_program(program), deadlines)
         sandbox = self._sandbox(target)
-        return sandbox.run(where.source(program), job, confirm_hang=confirm_hang, native=native)
+        return sandbox.run(
+            where.source(program), job, confirm_hang=settings.confirm_hang, native=native
+        )
 
     def harness_cpu_s(self) -> float:
         """CPU seconds that this process and its fork servers have used."""

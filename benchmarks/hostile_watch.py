@@ -170,7 +170,7 @@ class StubPool:
             report: ShardReport = Tally(task.shard).report(0.1, 0.0)
             return report
         if isinstance(task, RunTask):
-            device = TARGETS[task.target or self._target].device
+            device = TARGETS[task.settings.target or self._target].device
             for program in task.programs:
                 self.inspect(source(program, device))
             return [Outcome(status="passed") for _ in task.programs]

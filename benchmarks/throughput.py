@@ -22,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 
+from attnfuzz.actors.runs import RunSettings
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.actors.worker import Executor, Shard, ShardReport, WorkerConfig
@@ -87,7 +88,7 @@ def measure_virtual(config: WorkerConfig, seed: int, count: int) -> list[Rate]:
             before = executor.harness_cpu_s()
             began = time.monotonic()
             outcomes = [
-                executor.run_programs([program], target=target)[0]
+                executor.run_programs([program], RunSettings(target=target))[0]
                 for program in islice(forward(seed, target), count)
             ]
             ran = [outcome for outcome in outcomes if outcome.status != "rejected"]

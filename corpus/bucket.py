@@ -12,21 +12,38 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from operator import attrgetter
+from typing import Annotated, Any
 
-from attnfuzz.corpus.models import BucketFile, checked
+from pydantic import ConfigDict, Field, TypeAdapter
+
+from attnfuzz.corpus.models import Count, Hex, Line, Model, Slug, Text, Texts, read_as, validated
 from attnfuzz.corpus.signature import Signature, output_class
-from attnfuzz.generators.model.outcome import Failure
+from attnfuzz.generators.model.outcome import Failure, FailureKind, Layer
 
 NUMBERS = ("dq", "dk", "dv")
+
+_CHECKED = ConfigDict(extra="forbid", strict=False)
+"""Of what is read from files; not strict, since a mapping becomes a dataclass."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tried:
     """How often a script was run in a clean process, and failed there as it should."""
 
-    runs: int
-    reproduced: int
+    __pydantic_config__ = _CHECKED
+    runs: Count
+    reproduced: Count
+
+
+class _Notes(Model):
+    """How a file has `Bucket.tried`."""
+
+    repro: Annotated[dict[Hex, Tried], Field(max_length=1000)] = {}
+
+
+_Names = Annotated[frozenset[str], read_as(Texts, frozenset)]
+_VALUE = attrgetter("value")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,21 +56,26 @@ class Bucket:
     `trigger` is what all minimized programs of the bucket have, `sorts` the sorts of things that
     the first of them has (see `coarse`): once a second has shown that another mask does as well, a
     program needs some mask, not that one.
+
+    `bucket.yaml` and the database have these fields in this order, but `tried` as `notes.repro`.
     """
 
-    id: str
-    slug: str
-    strong: str
-    title: str
-    kind: str
-    layer: str | None
-    trigger: frozenset[str] = frozenset()
-    sorts: frozenset[str] = frozenset()
-    needs_trigger: bool = False
-    outputs: frozenset[str] = frozenset()
-    aliases: tuple[str, ...] = ()
-    known_issue: str | None = None
-    tried: Mapping[str, Tried] = field(default_factory=dict)
+    __pydantic_config__ = _CHECKED
+    id: Annotated[Hex, Field(max_length=16)]
+    slug: Slug
+    title: Line
+    kind: Annotated[str, read_as(FailureKind, _VALUE)]
+    layer: Annotated[str, read_as(Layer, _VALUE)] | None
+    strong: Text
+    needs_trigger: Annotated[bool, Field(strict=True)]
+    trigger: _Names
+    sorts: _Names
+    outputs: _Names
+    aliases: Annotated[tuple[str, ...], read_as(Texts, tuple)]
+    known_issue: Text | None
+    tried: Annotated[
+        Mapping[str, Tried], read_as(_Notes, attrgetter("repro")), Field(alias="notes")
+    ] = field(default_factory=dict)
 
     @property
     def folder(self) -> str:
@@ -207,11 +229,11 @@ def _sort(feature: str) -> str:
 
 def _explains(bucket: Bucket, failure: Failure, features: frozenset[str]) -> bool:
     # Which gradients a program asks for is no cause: which of them are wrong is compared instead.
-    asked = {f"training.{name}" for name in NUMBERS}
+    gradients = {f"training.{name}" for name in NUMBERS}
     layer = {f"compile.{name}" for name in ("eager", "aot_eager", "inductor")}
     return (
         outputs_agree(bucket, failure)
-        and bucket.trigger - asked - layer <= features
+        and bucket.trigger - gradients - layer <= features
         and bucket.sorts <= coarse(features)
     )
 
@@ -229,35 +251,23 @@ def _gradients(outputs: frozenset[str]) -> bool:
 
 def bucket_to_data(bucket: Bucket) -> dict[str, Any]:
     """JSON-able data in a fixed order; `bucket_from_data` gives back an equal bucket."""
-    data: dict[str, Any] = {
-        "id": bucket.id,
-        "slug": bucket.slug,
-        "title": bucket.title,
-        "kind": bucket.kind,
-        "layer": bucket.layer,
-        "strong": bucket.strong,
-        "needs_trigger": bucket.needs_trigger,
-        "trigger": sorted(bucket.trigger),
-        "sorts": sorted(bucket.sorts),
-        "outputs": sorted(bucket.outputs),
-        "aliases": list(bucket.aliases),
-        "known_issue": bucket.known_issue,
-    }
-    if bucket.tried:
-        data["notes"] = {"repro": {name: asdict(one) for name, one in bucket.tried.items()}}
-    return data
+    data = {name: _plain(value) for name, value in asdict(bucket).items()}
+    tried = data.pop("tried")
+    return data | ({"notes": {"repro": tried}} if tried else {})
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, frozenset):
+        return sorted(value)
+    return list(value) if isinstance(value, tuple) else value
 
 
 def bucket_from_data(data: Any, where: str = "<bucket>") -> Bucket:
     """The bucket of that data. Raises ProgramError, one sentence."""
-    read = checked(BucketFile, data, where)
-    plain = read.model_dump(mode="json", exclude={"notes"})
-    sets = {name: frozenset(plain[name]) for name in ("trigger", "sorts", "outputs")}
-    tried = {
-        name: Tried(runs=one.runs, reproduced=one.reproduced)
-        for name, one in read.notes.repro.items()
-    }
-    return Bucket(**(plain | sets | {"aliases": tuple(plain["aliases"]), "tried": tried}))
+    return validated(_BUCKET, data, where)
+
+
+_BUCKET = TypeAdapter(Bucket)
 
 
 def _digest(*parts: str) -> str:

@@ -1,4 +1,4 @@
-"""What a machine with the card said of a virtual finding: `confirmations.yaml` beside a case."""
+"""What a machine with the card showed of a virtual finding: `confirmations.yaml` beside a case."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def read_confirmations(case: Path) -> list[Confirmation]:
         if not is_there(path):
             return []
         data = load_yaml_safely(read_inside(case, CONFIRMATIONS), str(path))
-        told = checked(ConfirmationsFile, data, str(path))
+        read = checked(ConfirmationsFile, data, str(path))
     except ProgramError as error:
         raise CaseError(str(error)) from None
-    return [Confirmation(**entry.model_dump()) for entry in told.confirmations]
+    return [Confirmation(**entry.model_dump()) for entry in read.confirmations]
 
 
 def add_confirmation(case: Path, latest: Confirmation) -> None:

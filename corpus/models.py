@@ -6,27 +6,46 @@ file's name, has a pattern without slashes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetPydanticSchema,
+    TypeAdapter,
+    ValidationError,
+)
+from pydantic_core import CoreSchema
+from pydantic_core.core_schema import no_info_after_validator_function
 
-from attnfuzz.generators.model.outcome import FailureKind, Layer
 from attnfuzz.generators.reading.complaints import complaint
 from attnfuzz.generators.reading.files import ProgramError
 
-Hex = Annotated[str, Field(pattern=r"^[0-9a-f]+$", max_length=64)]
+Hex = Annotated[str, Field(strict=True, pattern=r"^[0-9a-f]+$", max_length=64)]
 ProgramId = Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Slug = Annotated[str, Field(pattern=r"^[\w.-]*$", max_length=100)]
+Slug = Annotated[str, Field(strict=True, pattern=r"^[\w.-]*$", max_length=100)]
 FileName = Annotated[str, Field(pattern=r"^\w[\w.-]*\.py$", max_length=100)]
-Word = Annotated[str, Field(max_length=300)]
-Line = Annotated[str, Field(max_length=2000)]
-Count = Annotated[int, Field(ge=0, le=10**9)]
-Words = Annotated[list[Word], Field(max_length=1000)]
+Text = Annotated[str, Field(strict=True, max_length=300)]
+Line = Annotated[str, Field(strict=True, max_length=2000)]
+Count = Annotated[int, Field(strict=True, ge=0, le=10**9)]
+Texts = Annotated[list[Text], Field(strict=True, max_length=1000)]
 Data = dict[str, Any]
 
-Environment = Annotated[dict[Word, Line], Field(max_length=200)]
+Environment = Annotated[dict[Text, Line], Field(max_length=200)]
 """Of versions and the machine: what each is called, and what it is."""
+
+
+def read_as(written: Any, made: Callable[[Any], Any]) -> GetPydanticSchema:
+    """For a type that a file has as `written`, from which `made` makes it."""
+
+    def schema(_: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return no_info_after_validator_function(made, handler.generate_schema(written))
+
+    return GetPydanticSchema(schema)
 
 
 class Model(BaseModel):
@@ -45,7 +64,7 @@ class PreloadFile(Model):
 class FailureFile(Model):
     """`failure.yaml`; `failure` itself is the outcome's, and checked as one."""
 
-    strong: Word
+    strong: Text
     original: Hex
     minimized: bool
     runs: Count
@@ -54,43 +73,12 @@ class FailureFile(Model):
     failure: Data
 
 
-class Tried(Model):
-    """How often a script was run in a clean process, and failed there as it should."""
-
-    runs: Count
-    reproduced: Count
-
-
-class Notes(Model):
-    """What is noted of a bucket: of its programs' scripts, by the program's id."""
-
-    repro: Annotated[dict[Hex, Tried], Field(max_length=1000)] = {}
-
-
-class BucketFile(Model):
-    """`bucket.yaml`, and a bucket in the database."""
-
-    id: Annotated[str, Field(pattern=r"^[0-9a-f]+$", max_length=16)]
-    slug: Slug
-    title: Line
-    kind: Annotated[FailureKind, Field(strict=False)]
-    layer: Annotated[Layer, Field(strict=False)] | None
-    strong: Word
-    needs_trigger: bool
-    trigger: Words
-    sorts: Words
-    outputs: Words
-    aliases: Words
-    known_issue: Word | None
-    notes: Notes = Notes()
-
-
 class ConfirmationEntry(Model):
     """One entry of `confirmations.yaml`."""
 
-    target: Word
-    card: Word
-    torch: Word
+    target: Text
+    card: Text
+    torch: Text
     verdict: Literal["confirmed", "refuted"]
     saw: Line | None = None
 
@@ -122,7 +110,7 @@ class CampaignRow(Model):
 class CountRow(Model):
     """A row of `counts`."""
 
-    sort: Word
+    sort: Text
     name: Line
     value: Annotated[int | float, Field(ge=0, le=1e15, allow_inf_nan=False)]
 
@@ -134,9 +122,9 @@ class FailureRow(Model):
     program_id: ProgramId
     program: Data
     outcome: Data
-    strong: Word
+    strong: Text
     shard: Count | None
-    target: Word
+    target: Text
     state: Literal[
         "new", "confirming", "confirmed", "minimizing", "minimized", "flaky", "duplicate", "done"
     ]
@@ -163,21 +151,24 @@ class EnvironmentRow(Model):
 
 
 Checked = TypeVar("Checked", bound=BaseModel)
+Read = TypeVar("Read")
 
 _ENVIRONMENT: TypeAdapter[dict[str, str]] = TypeAdapter(Environment, config={"strict": True})
 
 
 def checked(model: type[Checked], data: Any, where: str) -> Checked:
     """`data` as `model`. Raises ProgramError, "where: key: expected …, got …"."""
-    try:
-        return model.model_validate(data)
-    except ValidationError as error:
-        raise ProgramError(f"{where}: {complaint(error, data)}") from None
+    return validated(TypeAdapter(model), data, where)
 
 
 def checked_environment(data: Any, where: str) -> dict[str, str]:
     """The environment that `data` is. Raises ProgramError."""
+    return validated(_ENVIRONMENT, data, where)
+
+
+def validated(adapter: TypeAdapter[Read], data: Any, where: str) -> Read:
+    """What `adapter` makes of `data`. Raises ProgramError, "where: key: expected …, got …"."""
     try:
-        return _ENVIRONMENT.validate_python(data)
+        return adapter.validate_python(data)
     except ValidationError as error:
         raise ProgramError(f"{where}: {complaint(error, data)}") from None

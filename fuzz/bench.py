@@ -19,6 +19,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from attnfuzz.actors.runs import RunSettings
 from attnfuzz.corpus.bucket import Bucket
 from attnfuzz.corpus.signature import signature
 from attnfuzz.corpus.store.store import FailureRow, Store
@@ -199,12 +200,12 @@ def _keys_without_fault(
     targets = {program_id(row.best): row.target for row in rows if row.best is not None}
 
     def on_its_target(program: Program) -> RunTask:
-        return RunTask((program,), target=targets[program_id(program)])
+        return RunTask((program,), RunSettings(target=targets[program_id(program)]))
 
     with pool(base.python, [], target=rows[0].target) as opened:
-        told = outcomes(opened, programs * runs, on_its_target)
+        results = outcomes(opened, programs * runs, on_its_target)
     keys: list[set[str]] = [set() for _ in programs]
-    for place, outcome in enumerate(told):
+    for place, outcome in enumerate(results):
         program = programs[place % len(programs)]
         if outcome.failure:
             keys[place % len(programs)].add(signature(outcome.failure, program).strong)

@@ -70,10 +70,10 @@ def check_interpreter(python: str, where: str, torch: bool = True) -> None:
         raise UserError(f"{expected}, but {python} cannot be started: {error.strerror}") from error
     except subprocess.TimeoutExpired:
         raise UserError(f"{expected}, but {python} does not answer") from None
-    said = ran.stdout.strip().rpartition("\n")[2]
-    if not said.startswith(ANSWER):
+    answer = ran.stdout.strip().rpartition("\n")[2]
+    if not answer.startswith(ANSWER):
         raise UserError(f"{expected}, but {python} is none")
-    if torch and not said.endswith("with torch"):
+    if torch and not answer.endswith("with torch"):
         raise UserError(f"{expected}, but in {python} no torch is installed")
 
 

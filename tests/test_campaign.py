@@ -166,7 +166,7 @@ class Hasty(FakePool):
 
     def answer(self, task: Task) -> Answer:
         told = super().answer(task)
-        if not isinstance(task, RunTask) or task.confirm_hang:
+        if not isinstance(task, RunTask) or task.settings.confirm_hang:
             return told
         return [hung() if outcome == PASSED else outcome for outcome in outcomes(told)]
 

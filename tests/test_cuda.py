@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from attnfuzz.actors.runs import RunSettings
 from attnfuzz.actors.sandbox.job import Job, Limits
 from attnfuzz.actors.sandbox.sandbox import Sandbox
 from attnfuzz.actors.sandbox.scratch import Scratch
@@ -34,7 +35,9 @@ def on_gpu() -> Iterator[Callable[..., Outcome]]:
         limits = Limits(memory_mb=16384)
         config = WorkerConfig(scratch=str(scratch.root), targets=("cuda", "cpu"), limits=limits)
         with Executor(config) as executor:
-            yield lambda program, target="cuda": executor.run_programs([program], target=target)[0]
+            yield lambda program, target="cuda": executor.run_programs(
+                [program], RunSettings(target=target)
+            )[0]
 
 
 @pytest.fixture

@@ -309,7 +309,7 @@ def test_a_campaign_that_is_none_is_not_resumed(
 
 
 SCHEMES = [
-    ("DROP TABLE variants", "expected a table variants, found none"),
+    ("DROP TABLE variants", "expected a table variants, got none"),
     ("ALTER TABLE failures DROP COLUMN evaluated", "failures: expected a column evaluated"),
     ("PRAGMA user_version=7", "got version 7"),
     ("CREATE TRIGGER t AFTER INSERT ON shards BEGIN DELETE FROM failures; END", "got trigger 't'"),

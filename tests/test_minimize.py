@@ -287,7 +287,7 @@ def test_as_a_stage_every_new_best_is_told(width: int) -> None:
 def test_as_a_stage_all_runs_must_fail_where_memory_may_decide() -> None:
     stage = Minimize(search_of(), attempts=3, always=True)
     task = stage.next_task()
-    assert isinstance(task, RunTask) and task.until == "not failed"
+    assert isinstance(task, RunTask) and task.settings.until == "not failed"
     stage.report(task, [BOOM, PASSED])
     assert not stage.progress
     task = stage.next_task()

@@ -75,7 +75,7 @@ class OnePool(FakePool):
         found: list[Outcome] = []
         for program in task.programs:
             found.append(self.outcome(program, task))
-            if task.until == ("failed" if found[-1].status == "failed" else "not failed"):
+            if task.settings.until == ("failed" if found[-1].status == "failed" else "not failed"):
                 break
         return found
 
@@ -108,8 +108,8 @@ class Hanging(OnePool):
     def outcome(self, program: Program, task: RunTask) -> Outcome:
         if program.shape.q_len <= 16:
             return PASSED
-        self.rechecks += program.mask is None and task.deadlines is None
-        slow = program.mask is None and task.deadlines is None
+        self.rechecks += program.mask is None and task.settings.deadlines is None
+        slow = program.mask is None and task.settings.deadlines is None
         return PASSED if slow else HANG
 
     def repro(self, task: ReproTask) -> ReproRun:

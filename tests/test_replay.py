@@ -76,7 +76,7 @@ def test_a_case_that_never_fails_is_fixed(outcome: Outcome) -> None:
 def test_another_failure_is_a_change_and_is_named() -> None:
     result = replayed(RELIABLE, [failed(raised("error: no match"))] * RUNS_AT_LEAST)
     assert result.verdict is Verdict.CHANGED
-    assert result.tells.startswith("changed to compile_error (")
+    assert result.summary.startswith("changed to compile_error (")
 
 
 def test_the_same_kind_with_another_key_is_a_change() -> None:
@@ -107,7 +107,7 @@ def test_runs_needed_are_bounded() -> None:
 
 def test_the_most_frequent_other_failure_is_the_change() -> None:
     outcomes = [failed(wrong("dq")), failed(raised("error: x")), failed(raised("error: x"))]
-    assert "compile_error" in replayed(RELIABLE, outcomes).tells
+    assert "compile_error" in replayed(RELIABLE, outcomes).summary
 
 
 def test_every_round_runs_only_the_cases_still_open() -> None:

@@ -110,7 +110,7 @@ def confirmed(hangs: bool, *outcomes: Outcome) -> tuple[int, int, list[bool]]:
         assert len(asked) == 1 or not (hangs and not stage.failed)
         for task in asked:
             assert isinstance(task, RunTask)
-            patient.append(task.confirm_hang)
+            patient.append(task.settings.confirm_hang)
             stage.report(task, [outcome])
     assert stage.finished and stage.next_task() is None
     return stage.failed, stage.runs, patient

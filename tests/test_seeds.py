@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from attnfuzz.actors.runs import RunSettings
 from attnfuzz.actors.sandbox.job import Deadlines
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.worker import Executor, WorkerConfig
@@ -104,7 +105,7 @@ def test_an_incident_shows_with_its_kind_and_layer(
         executor = request.getfixturevalue("executor")
     preload(executor, *incident.files)
     hasty = Deadlines(compile=10) if incident.kind == "hang" else None
-    [outcome] = executor.run_programs([program], deadlines=hasty, confirm_hang=False)
+    [outcome] = executor.run_programs([program], RunSettings(deadlines=hasty, confirm_hang=False))
     failure = outcome.failure
     assert failure is not None, outcome
     assert failure.kind.value in incident.kinds and failure.layer is layer

@@ -79,8 +79,8 @@ def test_a_program_has_a_column_for_each_other_target() -> None:
     )
     answers = {"cpu": PASSED, "virtual-sm90": FAILED, "virtual-sm86": PASSED}
     while (task := stage.next_task()) is not None:
-        assert isinstance(task, RunTask) and task.target is not None
-        stage.report(task, [answers[task.target]])
+        assert isinstance(task, RunTask) and task.settings.target is not None
+        stage.report(task, [answers[task.settings.target]])
     assert stage.matrix == {
         "a": "passes", "target=cpu": "passes", "target=virtual-sm90": "fails"
     }  # fmt: skip

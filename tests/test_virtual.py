@@ -13,6 +13,7 @@ from typing import Literal
 
 import pytest
 
+from attnfuzz.actors.runs import RunSettings
 from attnfuzz.actors.sandbox.sandbox import SandboxError
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.targets.registry import TARGETS, target_for
@@ -58,7 +59,7 @@ def on_card() -> Iterator[Callable[..., Outcome]]:
         )
         with Executor(config) as executor:
             yield lambda program, target="virtual-sm90": executor.run_programs(
-                [program], target=target
+                [program], RunSettings(target=target)
             )[0]
 
 

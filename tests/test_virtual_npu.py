@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from attnfuzz.actors.runs import RunSettings
 from attnfuzz.actors.sandbox.sandbox import SandboxError
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.targets.registry import TARGETS
@@ -54,7 +55,9 @@ def on_npu() -> Iterator[Callable[..., Outcome]]:
             scratch=str(scratch.root), toolchain=str(TOOLCHAIN), targets=("cpu", TARGET)
         )
         with Executor(config) as executor:
-            yield lambda program, target=TARGET: executor.run_programs([program], target=target)[0]
+            yield lambda program, target=TARGET: executor.run_programs(
+                [program], RunSettings(target=target)
+            )[0]
 
 
 def test_what_it_must_define_is_read_from_the_installed_library(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from attnfuzz.actors.runs import RunSettings
 from attnfuzz.actors.sandbox import verdict
 from attnfuzz.actors.sandbox.job import Deadlines
 from attnfuzz.actors.sandbox.sandbox import SandboxError
@@ -142,8 +143,8 @@ def test_programs_are_run_in_order(executor: Executor) -> None:
 
 @pytest.mark.slow
 def test_deadlines_can_be_replaced(executor: Executor) -> None:
-    nothing = Deadlines(total=0.0)
-    (outcome,) = executor.run_programs([Program()], deadlines=nothing, confirm_hang=False)
+    settings = RunSettings(deadlines=Deadlines(total=0.0), confirm_hang=False)
+    (outcome,) = executor.run_programs([Program()], settings)
     assert outcome.failure is not None and outcome.failure.kind is FailureKind.HANG
 
 
@@ -214,5 +215,5 @@ def test_an_actor_runs_shards_and_leaves_nothing_when_it_is_killed() -> None:
 
 def test_runs_end_with_the_first_that_tells_enough(executor: Executor) -> None:
     programs = [Program()] * 3
-    assert len(executor.run_programs(programs, until="not failed")) == 1
-    assert len(executor.run_programs(programs, until="failed")) == 3
+    assert len(executor.run_programs(programs, RunSettings(until="not failed"))) == 1
+    assert len(executor.run_programs(programs, RunSettings(until="failed"))) == 3

@@ -230,4 +230,4 @@ _CAUSES = (
 
 def _sentence(path: Path, error: DBAPIError) -> str:
     text = str(error.orig)
-    return f"{path}: {next((told for cause, told in _CAUSES if cause in text), text)}"
+    return f"{path}: {next((sentence for cause, sentence in _CAUSES if cause in text), text)}"

@@ -331,8 +331,8 @@ class Store:
         query = select(VARIANTS.c.name, VARIANTS.c.result).where(VARIANTS.c.program_id == program)
         with self._reading() as connection:
             rows = connection.execute(query.order_by("name")).mappings()
-            told = [row_of(models.VariantRow, row, self.path, row["name"]) for row in rows]
-        return {one.name: one.result for one in told}
+            results = [row_of(models.VariantRow, row, self.path, row["name"]) for row in rows]
+        return {one.name: one.result for one in results}
 
     def _failures(self, connection: Connection, *conditions: Any) -> list[FailureRow]:
         query = select(FAILURES).where(*conditions).order_by(FAILURES.c.number)

@@ -19,6 +19,7 @@ from attnfuzz.generators.model.codec import from_data, outcome_from_data, progra
 from attnfuzz.generators.model.outcome import Outcome
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.model.validity import problems
+from attnfuzz.generators.reading.complaints import mismatch
 from attnfuzz.generators.reading.files import ProgramError
 
 Checked = TypeVar("Checked", bound=BaseModel)
@@ -31,19 +32,21 @@ def examine(connection: Connection, path: Path) -> None:
     for sort, name, table, sql in found:
         expected = sort in ("table", "index") and table in METADATA.tables
         if not expected or str(sql or "").upper().startswith("CREATE VIRTUAL"):
-            raise StoreError(f"{path}: expected the tables of a campaign only, got {sort} {name!r}")
+            got = f"{sort} {name!r}"
+            raise StoreError(mismatch(path, "the tables of a campaign only", got))
     looked_at = inspect(connection)
     for name, table in METADATA.tables.items():
         if not looked_at.has_table(name):
             if table is ENVIRONMENTS:
                 continue  # version 2 has none
-            raise StoreError(f"{path}: expected a table {name}, found none")
+            raise StoreError(mismatch(path, f"a table {name}", "none"))
         there = {column["name"]: column for column in looked_at.get_columns(name)}
         for column in table.columns:
             if column.name not in there:
-                raise StoreError(f"{path}: {name}: expected a column {column.name}, found none")
+                raise StoreError(mismatch(f"{path}: {name}", f"a column {column.name}", "none"))
             if "computed" in there[column.name]:
-                raise StoreError(f"{path}: {name}: {column.name}: expected data, got a formula")
+                where = f"{path}: {name}: {column.name}"
+                raise StoreError(mismatch(where, "data", "a formula"))
     lost = connection.execute(
         text(
             "SELECT number, bucket FROM failures WHERE bucket IS NOT NULL"
@@ -51,10 +54,8 @@ def examine(connection: Connection, path: Path) -> None:
         )
     ).first()
     if lost is not None:
-        raise StoreError(
-            f"{path}: failures: row {lost[0]!r:.20}: bucket: expected a bucket of the table "
-            f"buckets, got {lost[1]!r:.40}"
-        )
+        where = f"{path}: failures: row {lost[0]!r:.20}: bucket"
+        raise StoreError(mismatch(where, "a bucket of the table buckets", f"{lost[1]!r:.40}"))
 
 
 def row_of(model: type[Checked], row: Mapping[Any, Any], path: Path, number: object) -> Checked:
@@ -77,29 +78,28 @@ _TABLES: dict[type[BaseModel], str] = {
 
 def failure_row(row: RowMapping, path: Path) -> FailureRow:
     """A row of `failures`."""
-    told = row_of(models.FailureRow, row, path, row["number"])
-    where = f"{path}: failures: row {told.number}"
+    read = row_of(models.FailureRow, row, path, row["number"])
+    where = f"{path}: failures: row {read.number}"
     try:
-        program = _program(told.program, f"{where}: program")
-        outcome = _failed(told.outcome, f"{where}: outcome")
-        if (told.best is None) != (told.best_outcome is None):
-            raise ProgramError(f"{where}: best: expected it where there is a best_outcome, only")
-        best = None if told.best is None else _program(told.best, f"{where}: best")
-        there = told.best_outcome
-        best_outcome = None if there is None else _failed(there, f"{where}: best_outcome")
-        if program_id(program) != told.program_id:
-            raise ProgramError(
-                f"{where}: program_id: expected {program_id(program)}, got {told.program_id}"
-            )
+        program = _program(read.program, f"{where}: program")
+        outcome = _failed(read.outcome, f"{where}: outcome")
+        if (read.best is None) != (read.best_outcome is None):
+            raise ProgramError(mismatch(f"{where}: best", "it where there is a best_outcome, only"))
+        best = None if read.best is None else _program(read.best, f"{where}: best")
+        last = read.best_outcome
+        best_outcome = None if last is None else _failed(last, f"{where}: best_outcome")
+        if program_id(program) != read.program_id:
+            there = f"{where}: program_id"
+            raise ProgramError(mismatch(there, program_id(program), read.program_id))
     except ProgramError as error:
         raise StoreError(str(error)) from None
-    plain = told.model_dump(exclude={"program", "outcome", "best", "best_outcome", "state"})
+    plain = read.model_dump(exclude={"program", "outcome", "best", "best_outcome", "state"})
     return FailureRow(
         program=program,
         outcome=outcome,
         best=best,
         best_outcome=best_outcome,
-        state=State(told.state),
+        state=State(read.state),
         **plain,
     )
 
@@ -112,7 +112,7 @@ def bucket_row(name: str, data: Any, path: Path) -> Bucket:
     except ProgramError as error:
         raise StoreError(str(error)) from None
     if bucket.id != name:
-        raise StoreError(f"{where}: data: id: expected that of the row, got {bucket.id}")
+        raise StoreError(mismatch(f"{where}: data: id", "that of the row", bucket.id))
     return bucket
 
 
@@ -126,5 +126,5 @@ def _program(data: Any, where: str) -> Program:
 def _failed(data: Any, where: str) -> Outcome:
     outcome = outcome_from_data(data, where)
     if outcome.failure is None:
-        raise ProgramError(f"{where}: failure: expected what failed, found none")
+        raise ProgramError(mismatch(f"{where}: failure", "what failed", "none"))
     return outcome

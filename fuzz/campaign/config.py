@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from attnfuzz.actors.sandbox.job import Deadlines, Limits
 from attnfuzz.actors.targets.registry import DEFAULT, TARGETS
 from attnfuzz.actors.targets.target import DEVICE_KERNELS
-from attnfuzz.generators.reading.complaints import complaint
+from attnfuzz.generators.reading.complaints import complaint, mismatch
 from attnfuzz.generators.reading.safe_yaml import ProgramError, load_yaml_safely, read_text
 from attnfuzz.generators.strategies.swarm import PROFILES, UserFunction
 
@@ -29,6 +29,10 @@ MAX_MINUTES = 60 * 24 * 30
 
 class ConfigError(Exception):
     """A campaign's configuration cannot be used; one sentence."""
+
+
+def _refused(where: object, expected: str, got: str = "") -> ConfigError:
+    return ConfigError(f"{mismatch(where, expected, got)}.")
 
 
 class _Section(BaseModel):
@@ -85,7 +89,7 @@ class CampaignConfig(_Section):
     def _some_weight(self) -> CampaignConfig:
         for key, weights in (("profiles", self.profiles), ("targets", self.targets)):
             if not any(weight > 0 for weight in weights.values()):
-                raise ValueError(f"{key}: expected at least one weight above 0, got only zeros")
+                raise ValueError(mismatch(key, "at least one weight above 0", "only zeros"))
         return self
 
     @property
@@ -105,7 +109,7 @@ def load_config(path: Path, **overrides: Any) -> CampaignConfig:
     except ProgramError as error:
         raise ConfigError(str(error)) from error
     if not isinstance(data, dict):
-        raise ConfigError(f"{path}: expected a mapping of keys to values.")
+        raise _refused(path, "a mapping of keys to values")
     given = {key: value for key, value in overrides.items() if value is not None}
     for key, value in given.items():
         _check_option(key, value)
@@ -152,7 +156,7 @@ def _check_files(config: CampaignConfig, where: str) -> None:
     ]
     for key, what, file in named:
         if file is not None and not file.is_file():
-            raise ConfigError(f"{where}: {key}: expected {what}, but {file} is not a file.")
+            raise _refused(f"{where}: {key}", what, f"{file}, which is not a file")
         if file in config.preload:
             try:
                 read_text(file)  # it is kept beside every case
@@ -160,11 +164,11 @@ def _check_files(config: CampaignConfig, where: str) -> None:
                 raise ConfigError(f"{where}: {key}: {error}.") from None
     for i, folder in enumerate(config.corpus):
         if not folder.is_dir():
-            raise ConfigError(
-                f"{where}: corpus[{i}]: expected a folder of cases, but {folder} is not a folder."
-            )
+            got = f"{folder}, which is not a folder"
+            raise _refused(f"{where}: corpus[{i}]", "a folder of cases", got)
     if config.toolchain is not None and not os.access(config.toolchain, os.X_OK):
-        raise ConfigError(f"{where}: toolchain: {config.toolchain} cannot be executed.")
+        got = f"{config.toolchain}, which cannot be executed"
+        raise _refused(f"{where}: toolchain", "a Python interpreter", got)
 
 
 STAND_IN = "; configs/torch_npu_stand_in.py as preload stands in for torch_npu on a CPU"
@@ -179,19 +183,18 @@ def _check_profiles(config: CampaignConfig, where: str) -> None:
     unknown = sorted(config.profiles.keys() - set(PROFILES))
     if unknown:
         names = ", ".join(sorted(PROFILES))
-        raise ConfigError(f"{where}: profiles.{unknown[0]}: expected one of {names}.")
+        raise _refused(f"{where}: profiles.{unknown[0]}", f"one of {names}")
     for name in config.targets:
         if name not in TARGETS:
             names = ", ".join(TARGETS)
-            raise ConfigError(f"{where}: targets.{name}: expected one of {names}.")
+            raise _refused(f"{where}: targets.{name}", f"one of {names}")
         if not any(profiles_on(name, config).values()):
-            raise ConfigError(f"{where}: profiles: expected one whose programs {name} can take.")
+            raise _refused(f"{where}: profiles", f"one whose programs {name} can take")
     for profile, weight in config.profiles.items():
         if weight and not any(profile in profiles_on(name, config) for name in config.targets):
             names = ", ".join(config.targets)
-            raise ConfigError(
-                f"{where}: profiles.{profile}: expected one whose programs some target can take, "
-                f"of {names}{STAND_IN if profile in DEVICE_KERNELS else ''}."
-            )
+            hint = STAND_IN if profile in DEVICE_KERNELS else ""
+            fitting = f"one whose programs some target can take, of {names}{hint}"
+            raise _refused(f"{where}: profiles.{profile}", fitting)
     if config.profiles.get("function") and not config.functions:
-        raise ConfigError(f"{where}: functions: expected some for the profile function to call.")
+        raise _refused(f"{where}: functions", "some for the profile function to call")

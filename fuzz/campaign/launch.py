@@ -109,9 +109,9 @@ def check_setup(config: CampaignConfig, pool: Pool, where: str) -> None:
     if not config.preload and not used:
         return
     names = [None, *(function.target for function in used)]
-    asked = [SetupTask(target, name) for target, weight in config.targets.items() if weight
+    setups = [SetupTask(target, name) for target, weight in config.targets.items() if weight
              for name in names]  # fmt: skip
-    for place, finished in enumerate(run_all(pool, asked)):
+    for place, finished in enumerate(run_all(pool, setups)):
         answer = finished.result
         if isinstance(answer, TaskFailed):
             raise RuntimeError(f"a worker raised: {answer.error}")

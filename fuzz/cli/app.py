@@ -106,22 +106,22 @@ def _report(error: Exception, as_json: bool) -> int:
         return EXIT_OK
     # A usage error of Click, or of the copy of it that typer bundles: known by its method.
     usage: Any = getattr(error, "format_message", None)
-    said = one_line(usage()) if usage is not None else sentence(error)
-    if said is None:
+    message = one_line(usage()) if usage is not None else sentence(error)
+    if message is None:
         print(plain(traceback.format_exc()), end="", file=sys.stderr)
-        said, code = f"{type(error).__name__}: {one_line(str(error))}", EXIT_DEFECT
+        message, code = f"{type(error).__name__}: {one_line(str(error))}", EXIT_DEFECT
     else:
         code = EXIT_BAD_INPUT
         if not as_json:
-            note(f"attnfuzz: {said}")
+            note(f"attnfuzz: {message}")
     try:
         if as_json:
-            emit({"error": said})
+            emit({"error": message})
         sys.stdout.flush()
     except OSError:
         _abandon_stdout()
         if as_json:
-            note(f"attnfuzz: {said}")
+            note(f"attnfuzz: {message}")
     return code
 
 

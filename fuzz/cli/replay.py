@@ -95,7 +95,7 @@ def replay(
     A case runs on the target that it was recorded on. Where one of a virtual card is run on a
     device instead (`--target cuda`), that confirms or refutes it, which is recorded beside the
     case. One whose target is not to be had with this toolchain (a virtual card without triton, say)
-    is not run, which is said and counted.
+    is not run, which is reported and counted.
 
     `attnfuzz replay campaigns/night --toolchain /opt/torch-2.12/bin/python`
     `attnfuzz replay 3f9a --dir campaigns/night`
@@ -107,8 +107,8 @@ def replay(
     from attnfuzz.fuzz.replay.confirmations import record
     from attnfuzz.fuzz.replay.session import Places, replay_all
 
-    asked, are_shipped = _asked(paths or (), directory)
-    folders = find_cases(asked)
+    wanted, are_shipped = _folders(paths or (), directory)
+    folders = find_cases(wanted)
     cases = [read_case(folder) for folder in folders]
     python, files = interpreter(toolchain), python_files(preload)
     # What is shipped is as trusted as the code that reads it.
@@ -124,33 +124,33 @@ def replay(
     places = Places(folders, on, python, files, allowed, workers, tell)
     results, there = replay_all(cases, places)
     record(folders, cases, on, results, there, tell=tell)
-    told = Counter(result.verdict.value for result in results)
+    verdicts = Counter(result.verdict.value for result in results)
     if as_json:
         rows = zip(folders, cases, results, there, strict=True)
-        emit({"cases": [_json(*row) for row in rows], "counts": dict(sorted(told.items()))})
+        emit({"cases": [_json(*row) for row in rows], "counts": dict(sorted(verdicts.items()))})
     else:
         _print_changes(cases, results, there)
-        counts = [f"{count} {name.replace('_', ' ')}" for name, count in sorted(told.items())]
+        counts = [f"{count} {name.replace('_', ' ')}" for name, count in sorted(verdicts.items())]
         say(f"{counted(len(cases), 'case')}: {', '.join(counts)}")
-    raise typer.Exit(EXIT_CHANGED if set(told) - {"as_recorded", "not_run"} else 0)
+    raise typer.Exit(EXIT_CHANGED if set(verdicts) - {"as_recorded", "not_run"} else 0)
 
 
 def _silent(line: str) -> None:
-    """Tells nothing: the answer is JSON."""
+    """Prints nothing: the answer is JSON."""
 
 
-def _asked(paths: Sequence[Path], directory: Path | None) -> tuple[list[Path], bool]:
+def _folders(paths: Sequence[Path], directory: Path | None) -> tuple[list[Path], bool]:
     """The paths to look for cases at, and whether all of them are shipped. What is no path is a
     bucket of `directory`, or of what is shipped. Raises UserError."""
     from attnfuzz.fuzz.report.pages import bucket_folder_of
 
     home = shipped.CASES if directory is None else shipped.find(directory)
-    asked = [home] if not paths else []
+    wanted = [home] if not paths else []
     for path in map(shipped.find, paths):
         with user_path(path):
             is_id = HEX.fullmatch(str(path)) and not path.exists()
-        asked.append(bucket_folder_of(home, str(path)) if is_id else path)
-    return asked, directory is None and all(home in (one, one.parent) for one in asked)
+        wanted.append(bucket_folder_of(home, str(path)) if is_id else path)
+    return wanted, directory is None and all(home in (one, one.parent) for one in wanted)
 
 
 def _print_changes(
@@ -159,12 +159,12 @@ def _print_changes(
     """What differs between where the changed cases were recorded and where they ran."""
     from attnfuzz.fuzz.report.tables import facts
 
-    told: list[dict[str, tuple[str, str]]] = []
+    shown: list[dict[str, tuple[str, str]]] = []
     for case, result, now in zip(cases, results, there, strict=True):
         differs = differences(dict(case.environment), now)
-        if result.verdict in ("as_recorded", "not_run") or not differs or differs in told:
+        if result.verdict in ("as_recorded", "not_run") or not differs or differs in shown:
             continue
-        told.append(differs)
+        shown.append(differs)
         pairs = {name: f"{then} then, {here} now" for name, (then, here) in differs.items()}
         say("of the cases that changed, some were recorded elsewhere:")
         console().print(facts(pairs))
@@ -176,7 +176,7 @@ def _json(folder: Path, case: Case, result: Replayed, now: dict[str, str]) -> di
         "path": str(folder),
         "id": case.id,
         "verdict": result.verdict.value,
-        "tells": result.tells,
+        "tells": result.summary,
         "expected": asdict(result.expected),
         "seen": [asdict(one) for one in result.seen],
         "environment": {name: list(pair) for name, pair in differs.items()},

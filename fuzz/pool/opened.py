@@ -68,16 +68,16 @@ def outcomes(
     """Runs each program once, as many at a time as the pool has workers; outcomes in order. Raises
     UserError where the toolchain lacks a kernel's package, or what comes before a program goes
     wrong; `where` says what file a program is from."""
-    told = [
+    answers = [
         _only_outcome(finished.result)
         for finished in run_all(pool, [task(program) for program in programs])
     ]
-    for program, outcome in zip(programs, told, strict=True):
+    for program, outcome in zip(programs, answers, strict=True):
         if lacks_package(program, outcome):
             check_packages([program.kernel.kind], pool.environment(), where(program))
         if outcome.status == "not_run":
             raise UserError(setup_sentence(where(program), outcome))
-    return told
+    return answers
 
 
 def setup_sentence(where: str, outcome: Outcome) -> str:

@@ -54,13 +54,7 @@ def perform(executor: Executor, task: Task) -> Answer:
     if isinstance(task, ShardTask):
         return executor.run_shard(task.shard)
     if isinstance(task, RunTask):
-        return executor.run_programs(
-            list(task.programs),
-            deadlines=task.deadlines,
-            confirm_hang=task.confirm_hang,
-            until=task.until,
-            target=task.target,
-        )
+        return executor.run_programs(task.programs, task.settings)
     if isinstance(task, SetupTask):
         return executor.check_setup(task.target, task.function)
     return run_repro(task)

@@ -85,7 +85,7 @@ class RayPool:
         try:
             return ray.get(self._actors[0].environment.remote())
         except (RayActorError, RayTaskError) as error:
-            raise _told(error) from error
+            raise _cause(error) from error
 
     def submit(self, task: Task) -> Handle:
         if not self._idle:
@@ -134,13 +134,7 @@ class RayPool:
         if isinstance(task, ShardTask):
             ref = actor.run_shard.remote(task.shard)
         elif isinstance(task, RunTask):
-            ref = actor.run_programs.remote(
-                list(task.programs),
-                deadlines=task.deadlines,
-                confirm_hang=task.confirm_hang,
-                until=task.until,
-                target=task.target,
-            )
+            ref = actor.run_programs.remote(task.programs, task.settings)
         elif isinstance(task, SetupTask):
             ref = actor.check_setup.remote(task.target, task.function)
         elif isinstance(task, ReproTask):  # holds the slot, so that its CPU is the actor's
@@ -158,7 +152,7 @@ class RayPool:
         try:
             return ray.get(self._actors[slot].visible_devices.remote())
         except RayActorError as error:
-            raise _told(error) from error
+            raise _cause(error) from error
 
     def _take(self, ref: Any) -> Finished | None:
         running = self._running.pop(ref)
@@ -167,7 +161,7 @@ class RayPool:
             answer = ray.get(ref)
         except (RayActorError, WorkerCrashedError) as error:
             if isinstance(error, RayActorError) and error.actor_init_failed:
-                self._again(running, _told(error))
+                self._again(running, _cause(error))
                 return None
             self._replace(running.slot)
             if running.attempts < MAX_ATTEMPTS:
@@ -176,8 +170,8 @@ class RayPool:
                 return None
             answer = WorkerDied(running.attempts)
         except RayTaskError as error:
-            if isinstance(_told(error), FATAL):
-                self._again(running, _told(error))
+            if isinstance(_cause(error), FATAL):
+                self._again(running, _cause(error))
                 return None
             answer = TaskFailed(str(error))
         self._failures[running.slot] = 0
@@ -200,7 +194,7 @@ class RayPool:
         self._actors[slot] = self._new_actor()
 
 
-def _told(error: RayActorError | RayTaskError) -> BaseException:
+def _cause(error: RayActorError | RayTaskError) -> BaseException:
     """What a worker raised, without Ray's wrapping; of one that could not start Ray keeps the text
     only."""
     if isinstance(error, RayTaskError):

@@ -117,10 +117,10 @@ def _status(processes: Sequence[subprocess.Popen[bytes]], task: ReproTask) -> in
             return None
         if running and task.idle_s is not None and activity.asleep >= task.idle_s:
             return None
-    told = [process.returncode for process in processes]
+    codes = [process.returncode for process in processes]
     # A rank that a signal ended leaves the others with a lost connection.
-    killed = [one for one in told if one < 0]
-    return next((one for one in (*killed, *told) if one), 0)
+    killed = [one for one in codes if one < 0]
+    return next((one for one in (*killed, *codes) if one), 0)
 
 
 def _limit(pid: int, processes: int) -> None:

@@ -1,16 +1,16 @@
-"""What a pool is asked to do, and what comes back."""
+"""What a pool is to do, and what comes back."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
+from attnfuzz.actors.runs import RunSettings
 from attnfuzz.generators.model.outcome import Outcome
 from attnfuzz.generators.model.program import Program
 
 if TYPE_CHECKING:
-    from attnfuzz.actors.sandbox.job import Deadlines
-    from attnfuzz.actors.worker import Shard, ShardReport, Until
+    from attnfuzz.actors.worker import Shard, ShardReport
 
 Handle = int
 
@@ -27,16 +27,10 @@ class ShardTask:
 
 @dataclass(frozen=True)
 class RunTask:
-    """Run programs one after the other; gives an `Outcome` for each. `deadlines` replace the
-    campaign's; without `confirm_hang` a missed deadline is a hang at once. `until` ends it after
-    the first that did, or did not, fail: the others then have no outcome. Without a `target` it is
-    the worker's first."""
+    """Run programs one after the other, as `settings` say; gives an `Outcome` for each."""
 
     programs: tuple[Program, ...]
-    deadlines: Deadlines | None = None
-    confirm_hang: bool = True
-    until: Until = None
-    target: str | None = None
+    settings: RunSettings = field(default_factory=RunSettings)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from attnfuzz.actors.runs import RunSettings
 from attnfuzz.actors.sandbox.verdict import is_defect
 from attnfuzz.corpus.signature import signature
 from attnfuzz.fuzz.pool.stage import outcomes_of
@@ -85,7 +86,8 @@ class Confirm:
             return None
         self._given_out += 1
         patient = patient or self._given_out == 1
-        return RunTask((self._program,), confirm_hang=patient, target=self._target)
+        settings = RunSettings(confirm_hang=patient, target=self._target)
+        return RunTask((self._program,), settings)
 
     def report(self, task: Task, answer: Answer) -> None:
         if isinstance(answer, WorkerDied | TaskFailed):

@@ -15,7 +15,7 @@ build the precompiled headers that a sandbox shares."""
 def first_deadline_only(task: Task, outcome: Outcome) -> bool:
     """Whether `task` made `outcome` a hang at the first missed deadline: for all that is known the
     program is slow."""
-    impatient = isinstance(task, RunTask) and not task.confirm_hang
+    impatient = isinstance(task, RunTask) and not task.settings.confirm_hang
     return impatient and outcome.failure is not None and outcome.failure.kind is FailureKind.HANG
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from attnfuzz.actors.runs import RunSettings, Until
 from attnfuzz.actors.sandbox.job import Deadlines
-from attnfuzz.actors.worker import Until
 from attnfuzz.fuzz.pool.stage import outcomes_of
 from attnfuzz.fuzz.pool.tasks import Answer, RunTask, Task
 from attnfuzz.fuzz.reduce.search import Minimizer
@@ -54,7 +54,10 @@ class Minimize:
             return None
         # A hang is called one at once here: confirming each would take three deadlines more.
         until: Until = "not failed" if self._always else "failed"
-        return RunTask((program,) * self._attempts, self._deadlines, False, until, self._target)
+        settings = RunSettings(
+            deadlines=self._deadlines, confirm_hang=False, until=until, target=self._target
+        )
+        return RunTask((program,) * self._attempts, settings)
 
     def report(self, task: Task, answer: Answer) -> None:
         assert isinstance(task, RunTask)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+from attnfuzz.actors.runs import RunSettings
 from attnfuzz.actors.sandbox.verdict import is_defect
 from attnfuzz.actors.targets.registry import DEFAULT
 from attnfuzz.fuzz.pool.stage import outcomes_of
@@ -96,13 +97,13 @@ class Variants:
             return None
         self._running += 1
         program, target = self._waiting.pop(0)
-        return RunTask((program,), target=target)
+        return RunTask((program,), RunSettings(target=target))
 
     def report(self, task: Task, answer: Answer) -> None:
         self._running -= 1
-        assert isinstance(task, RunTask) and task.target is not None
+        assert isinstance(task, RunTask) and task.settings.target is not None
         program = task.programs[0]
-        name = self._names[program_id(program), task.target]
+        name = self._names[program_id(program), task.settings.target]
         if isinstance(answer, WorkerDied | TaskFailed):
             self.matrix.setdefault(name, "not judged")
             return
@@ -110,7 +111,7 @@ class Variants:
             now, before = self._result(program, outcome), self.matrix.get(name)
             self.matrix[name] = now if before in (None, now) else "flaky"
             if before is None and outcome.status == "failed":
-                self._waiting.append((program, task.target))
+                self._waiting.append((program, task.settings.target))
 
     def _result(self, program: Program, outcome: Outcome) -> str:
         if is_defect(outcome):

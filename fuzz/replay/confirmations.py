@@ -32,14 +32,14 @@ def record(
             continue
         verdict = _says(recorded_on.name, case.environment, result, now)
         if verdict is None:
-            tell(f"{result.tells}, on another card or torch, says nothing: {folder}")
+            tell(f"{result.summary}, on another card or torch, says nothing: {folder}")
             continue
         latest = Confirmation(
             target=name,
             card=now.get("card", "unknown"),
             torch=now.get("torch", "unknown"),
             verdict=verdict,
-            saw=None if verdict == "confirmed" else result.tells,
+            saw=None if verdict == "confirmed" else result.summary,
         )
         with user_path(folder):
             add_confirmation(folder, latest)

@@ -11,6 +11,7 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
+from attnfuzz.actors.runs import RunSettings
 from attnfuzz.actors.sandbox.job import Deadlines
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.targets import availability
@@ -43,14 +44,14 @@ class Places:
     def missing(self) -> dict[str, str]:
         """Of the targets asked for those that are not to be had, and why. Raises UserError where
         that leaves nothing to run."""
-        asked = set(self.targets)
-        if asked == {DEFAULT}:
+        wanted = set(self.targets)
+        if wanted == {DEFAULT}:
             return {}
         could = {status.name: status for status in availability.targets(self.python)}
-        unknown = {name: "this attnfuzz does not know it" for name in asked - could.keys()}
-        found = {name: could[name].reason for name in asked - unknown.keys()
+        unknown = {name: "this attnfuzz does not know it" for name in wanted - could.keys()}
+        found = {name: could[name].reason for name in wanted - unknown.keys()
                  if not could[name].can_run}  # fmt: skip
-        if asked == {*found, *unknown}:
+        if wanted == {*found, *unknown}:
             name, why = min((found | unknown).items())
             raise UserError(f"target {name}: {why}")
         return found | unknown
@@ -72,7 +73,7 @@ def replay_all(cases: Sequence[Case], at: Places) -> tuple[list[Replayed], list[
             recorded = [_recorded(case) for case in chosen]
 
             def settled(position: int, result: Replayed, places: list[int] = places) -> None:
-                at.tell(f"{result.tells:12} {at.folders[places[position]]}")
+                at.tell(f"{result.summary:12} {at.folders[places[position]]}")
 
             if target in missing:
                 results |= {
@@ -124,7 +125,8 @@ def _task(hangs: frozenset[str], program: Program) -> RunTask:
     """What hung before is given a quarter of the usual time, once: it would use all of it."""
     if program_id(program) not in hangs:
         return RunTask((program,))
-    return RunTask((program,), deadlines=Deadlines().times(0.25), confirm_hang=False)
+    settings = RunSettings(deadlines=Deadlines().times(0.25), confirm_hang=False)
+    return RunTask((program,), settings)
 
 
 def _recorded(case: Case) -> Recorded:

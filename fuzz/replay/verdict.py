@@ -44,7 +44,7 @@ class Replayed:
     seen: tuple[Seen, ...]
 
     @property
-    def tells(self) -> str:
+    def summary(self) -> str:
         """The verdict as a person reads it: "fixed", "changed to nonfinite (…)"."""
         if self.verdict is not Verdict.CHANGED:
             return self.verdict.value.replace("_", " ")
@@ -69,7 +69,7 @@ class Recorded:
 
 
 def not_run(case: Recorded) -> Replayed:
-    """What is said of a case whose target is not to be had."""
+    """The result of a case whose target is not to be had."""
     expected = seen_failure(case.failure, case.program)
     return Replayed(verdict=Verdict.NOT_RUN, expected=expected, seen=())
 
@@ -95,7 +95,7 @@ def replay(
     """Runs every case until it is settled whether it still fails as recorded; results in order.
 
     Goes in rounds, each running every open case once, so that one slow case does not hold up the
-    others. `settled` is told each result, with its position, as it is known.
+    others. `settled` is given each result, with its position, as it is known.
     """
     expected = [seen_failure(case.failure, case.program) for case in cases]
     observed: list[list[Seen]] = [[] for _ in cases]

@@ -52,8 +52,8 @@ class Page:
         done = f"{target.stand_in.treatment} ({target.name})"
         ran = target.stand_in.kernels
         if self.confirmations:
-            said = "; ".join(map(str, self.confirmations))
-            return f"{done}, {ran}; {said}"
+            shown = "; ".join(map(str, self.confirmations))
+            return f"{done}, {ran}; {shown}"
         what = "script" if self.repro else "program"
         return (
             f"{done} on a machine without one, {ran}; the "
@@ -109,7 +109,7 @@ def page_text(page: Page) -> RenderableType:
         parts += ["", heading("variants"), facts(dict(page.variants))]
     if page.related:
         named = {bucket.id: bucket.title for bucket in page.related}
-        parts += ["", heading("possible kin"), facts(named)]
+        parts += ["", heading("possibly related"), facts(named)]
     if page.environment:
         parts += ["", heading("environment"), facts(dict(sorted(page.environment.items())))]
     return Group(*parts)

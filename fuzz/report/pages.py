@@ -51,12 +51,12 @@ def _by_id(corpus: Path) -> dict[str, Path]:
 
 def _campaign_page(store: Store, directory: Path, name: str) -> Page:
     buckets = store.buckets()
-    lonely = {row.id: row for row in apart(store)}
-    wanted = _only(name, [*(bucket.id for bucket in buckets), *lonely], directory)
-    if wanted in lonely:
+    unbucketed = {row.id: row for row in apart(store)}
+    wanted = _only(name, [*(bucket.id for bucket in buckets), *unbucketed], directory)
+    if wanted in unbucketed:
         found = store.failure(wanted)
         assert found is not None
-        return _lonely_page(store, lonely[wanted], found)
+        return _page_without_case(store, unbucketed[wanted], found)
     bucket = next(bucket for bucket in buckets if bucket.id == wanted)
     failures = store.failures(bucket=bucket.id)
     if not failures:
@@ -72,11 +72,11 @@ def _campaign_page(store: Store, directory: Path, name: str) -> Page:
     speaks = min(failures, key=lambda one: (one.state not in KEPT, one.number))
     variants = store.variants(speaks.program_id)
     return replace(
-        _lonely_page(store, row, speaks), bucket=bucket, variants=variants, related=others
+        _page_without_case(store, row, speaks), bucket=bucket, variants=variants, related=others
     )
 
 
-def _lonely_page(store: Store, row: Row, found: FailureRow) -> Page:
+def _page_without_case(store: Store, row: Row, found: FailureRow) -> Page:
     """The page of a failure that has no case yet."""
     program, failure = _best(found)
     environment = store.environment(found)
@@ -88,7 +88,7 @@ def _lonely_page(store: Store, row: Row, found: FailureRow) -> Page:
 def _page_of(
     row: Row, bucket: Bucket, cases: Sequence[Case], folder: Path, others: tuple[Bucket, ...]
 ) -> Page:
-    """The page of a bucket with cases: all that is told is of the one with the shortest script."""
+    """The page of a bucket with cases: it shows the one with the shortest script."""
     case = min(cases, key=_length)
     target = case.environment.get("target", row.target)
     return Page(

@@ -133,8 +133,8 @@ def triage(totals: Totals, rows: Iterable[Row], apart: Iterable[Row], where: str
         parts += ["", Text("in no bucket: flaky, or not looked into yet", style="bold"), ""]
         parts.append(table(others))
     if ordered or others:
-        told = (ordered or others)[0].id
-        parts += ["", Text(f"attnfuzz show {told} --dir {where}   tells all about one")]
+        first = (ordered or others)[0].id
+        parts += ["", Text(f"attnfuzz show {first} --dir {where}   tells all about one")]
     if ordered:
         parts.append(Text(f"{where}/corpus   holds a folder for each bucket"))
     if not ordered and not others:
@@ -162,7 +162,7 @@ def row_json(row: Row) -> dict[str, Any]:
 
 
 def facts(pairs: Mapping[str, str]) -> Table:
-    """Two columns, names and what they are; for everything that is told one line at a time."""
+    """Two columns, names and what they are; for everything that is shown one line at a time."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")

@@ -53,6 +53,11 @@ def complaint(error: ValidationError, data: Any, root: type | None = None) -> st
     return f"{path}: {_either(sentences)}{more}" if path else _either(sentences) + more
 
 
+def mismatch(where: object, expected: str, got: str = "") -> str:
+    """`where: expected …, got …`, or without `got` where there is nothing to show."""
+    return f"{where}: expected {expected}{f', got {got}' if got else ''}"
+
+
 def _path(keys: list[str]) -> str:
     """`calls[0].q_len` of calls, 0, q_len."""
     steps = (f"[{key}]" if key.isdigit() else f".{key}" for key in keys)

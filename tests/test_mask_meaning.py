@@ -10,10 +10,14 @@ import pytest
 
 from attnfuzz.generators.kernels.specs import Sdpa
 from attnfuzz.generators.model import masks
+from attnfuzz.generators.model.expressions import mask_axes
 from attnfuzz.generators.model.indices import IntBinary, IntConst, IntLookup, Table
 from attnfuzz.generators.model.masks import Mask
 from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.render.dense import may_hide_everything
+from attnfuzz.generators.render.mods import INDICES
 from attnfuzz.generators.render.module import source
+from attnfuzz.generators.render.scene import Scene
 from tests.support.rendered import FLEX, HEAD, KV, LKV, LQ, SHAPE, B, H, Q, load
 
 pytestmark = pytest.mark.slow
@@ -115,17 +119,38 @@ def test_mask_mod_means_its_definition(name: str) -> None:
         assert seen == bool(meaning(*at, tables)), at
 
 
+def rendered(mask: Mask) -> Tables:
+    """The names that the rendering of a program with `mask` defines in `inputs`: `attn_mask`
+    `[B, Hq, Lq, Lkv]` and the mask's tables."""
+    program = Program(kernel=Sdpa(broadcast=(), enable_gqa=True), shape=SHAPE, mask=mask)
+    names: Tables = {}
+    body = source(program).split("def inputs():\n")[1].split("    return")[0]
+    exec(body.replace("\n    ", "\n").removeprefix("    "), load(program).__dict__, names)
+    return names
+
+
 @pytest.mark.parametrize("name", MASKS)
 def test_dense_mask_means_its_definition(name: str) -> None:
     mask, meaning = MASKS[name]
-    kernel = Sdpa(broadcast=(), enable_gqa=True)
-    module = load(Program(kernel=kernel, shape=SHAPE, mask=mask))
-    names: Tables = {}
-    text = source(Program(kernel=kernel, shape=SHAPE, mask=mask))
-    body = text.split("def inputs():\n")[1].split("    return")[0]
-    exec(body.replace("\n    ", "\n").removeprefix("    "), module.__dict__, names)
+    names = rendered(mask)
     dense = names["attn_mask"]
     tables = {n: t.tolist() for n, t in names.items() if hasattr(t, "tolist")}
     assert tuple(dense.shape) == (B, H, LQ, LKV)
     for at in product(range(B), range(H), range(LQ), range(LKV)):
         assert bool(dense[at]) == bool(meaning(*at, tables)), at
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_a_mask_varies_along_its_axes_alone(name: str) -> None:
+    mask, _ = MASKS[name]
+    dense = rendered(mask)["attn_mask"]
+    for dimension, axis in enumerate(INDICES):
+        if axis not in mask_axes(mask):
+            assert bool((dense == dense.narrow(dimension, 0, 1)).all()), axis
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_a_query_sees_a_key_where_that_is_promised(name: str) -> None:
+    mask, _ = MASKS[name]
+    if not may_hide_everything(mask, Scene(Program(shape=SHAPE, mask=mask))):
+        assert bool(rendered(mask)["attn_mask"].any(dim=-1).all())

@@ -9,13 +9,14 @@ from collections.abc import Iterable, Mapping
 from datetime import date
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from attnfuzz.corpus.signature import exception_type
+from attnfuzz.generators.kernels.registry import KINDS
 from attnfuzz.generators.model.codec import load_yaml_safely
 from attnfuzz.generators.model.features import features
 from attnfuzz.generators.model.outcome import Failure, FailureKind
@@ -47,16 +48,14 @@ def _specifier(text: str) -> str:
     return text
 
 
+def _kernel(kind: str) -> str:
+    if kind not in KINDS:
+        raise ValueError(f"expected one of {', '.join(KINDS)}, got {kind!r}")
+    return kind
+
+
 Pattern = Annotated[str, Field(max_length=1000), AfterValidator(_pattern)]
-KernelKind = Literal[
-    "sdpa",
-    "flex",
-    "handwritten",
-    "flash_attn",
-    "npu_fusion_attention",
-    "function",
-    "multihead_attention",
-]
+KernelKind = Annotated[str, AfterValidator(_kernel)]
 
 
 class KnownIssue(BaseModel):

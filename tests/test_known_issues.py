@@ -124,6 +124,7 @@ GOOD = """
         ("message: broke", "message: '('", "message: "),
         ("message: broke", "massage: broke", "massage"),
         ("message: broke", "kernels: [flex]", "expected one of exception, message"),
+        ("message: broke", "message: broke\n  kernels: [flux]", "expected one of sdpa, flex"),
         ("message: broke", "message: broke\n  versions: newest", "versions"),
         ("message: broke", "message: broke\n  expires: soon", "expires"),
         ("https://", "ftp://", "link"),

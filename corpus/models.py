@@ -1,4 +1,4 @@
-"""What each file of a corpus, and each row of a campaign's database, may say: types, names, sizes.
+"""What each file of a corpus may say: types, names, sizes; `store.rows` has the same of a database.
 
 Nothing is taken from a stranger's file but through one of these. What becomes a path, an id or a
 file's name, has a pattern without slashes.
@@ -97,57 +97,6 @@ class VariantsFile(Model):
     """`variants.yaml`: what each variant of a case's program did."""
 
     variants: Annotated[dict[VariantName, VariantResult], Field(max_length=1000)]
-
-
-class CampaignRow(Model):
-    """The one row of the table `campaign`."""
-
-    seed: Annotated[int, Field(ge=0, lt=2**63)]
-    config: Data
-    versions: Environment
-
-
-class CountRow(Model):
-    """A row of `counts`."""
-
-    sort: Text
-    name: Line
-    value: Annotated[int | float, Field(ge=0, le=1e15, allow_inf_nan=False)]
-
-
-class FailureRow(Model):
-    """A row of `failures`; programs and outcomes are checked as such."""
-
-    number: Count
-    program_id: ProgramId
-    program: Data
-    outcome: Data
-    strong: Text
-    shard: Count | None
-    target: Text
-    state: Literal[
-        "new", "confirming", "confirmed", "minimizing", "minimized", "flaky", "duplicate", "done"
-    ]
-    runs: Count
-    failures: Count
-    bucket: Hex | None
-    best: Data | None
-    best_outcome: Data | None
-    evaluated: Count
-
-
-class VariantRow(Model):
-    """A row of `variants`."""
-
-    name: VariantName
-    result: VariantResult
-
-
-class EnvironmentRow(Model):
-    """A row of `environments`."""
-
-    first: Count
-    versions: Environment
 
 
 Checked = TypeVar("Checked", bound=BaseModel)

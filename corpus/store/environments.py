@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, func, inspect, select
 
-from attnfuzz.corpus.models import EnvironmentRow
+from attnfuzz.corpus.store.rows import EnvironmentRow
 from attnfuzz.corpus.store.schema import CAMPAIGN, ENVIRONMENTS, FAILURES
 from attnfuzz.corpus.store.stored import row_of
 

@@ -1,14 +1,36 @@
-"""What the store gives back: plain typed values, never rows that are tied to a database."""
+"""What the store gives back: plain typed values, never rows that are tied to a database. A row is
+read as what is declared here (see `stored.row_of`)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from functools import partial
+from typing import Annotated, Any, Protocol
 
+from pydantic import ConfigDict, Field
+
+from attnfuzz.corpus.models import (
+    Count,
+    Data,
+    Environment,
+    Hex,
+    Line,
+    Model,
+    ProgramId,
+    Text,
+    VariantName,
+    VariantResult,
+    read_as,
+)
+from attnfuzz.generators.model.codec import outcome_from_data, program_id, valid_from_data
 from attnfuzz.generators.model.outcome import Outcome
 from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.reading.complaints import mismatch
+
+_CHECKED = ConfigDict(extra="forbid", strict=False)
+"""Of rows; not strict, since text becomes a `State`."""
 
 
 class State(StrEnum):
@@ -30,34 +52,77 @@ ENDS = frozenset({State.FLAKY, State.DUPLICATE, State.DONE})
 
 @dataclass(frozen=True, kw_only=True)
 class CampaignRow:
-    """What a campaign was begun with; `config` is its configuration as plain data."""
+    """The one row of the table `campaign`: what a campaign was begun with; `config` is its
+    configuration as plain data."""
 
-    seed: int
-    config: Mapping[str, Any]
-    versions: Mapping[str, str]
+    __pydantic_config__ = _CHECKED
+    seed: Annotated[int, Field(strict=True, ge=0, lt=2**63)]
+    config: Data
+    versions: Environment
+
+
+class CountRow(Model):
+    """A row of `counts`."""
+
+    sort: Text
+    name: Line
+    value: Annotated[int | float, Field(ge=0, le=1e15, allow_inf_nan=False)]
+
+
+class VariantRow(Model):
+    """A row of `variants`."""
+
+    name: VariantName
+    result: VariantResult
+
+
+class EnvironmentRow(Model):
+    """A row of `environments`."""
+
+    first: Count
+    versions: Environment
+
+
+def _failed(data: Any) -> Outcome:
+    outcome = outcome_from_data(data, "")
+    if outcome.failure is None:
+        raise ValueError(mismatch("failure", "what failed", "none"))
+    return outcome
+
+
+ValidProgram = Annotated[Program, read_as(Data, partial(valid_from_data, where=""))]
+FailedOutcome = Annotated[Outcome, read_as(Data, _failed)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class FailureRow:
-    """A failing program. `number` counts failures in the order they were recorded, from 1. `runs`
-    and `failures` are the confirmation's counts. `shard` is None for a failure met while another
-    was minimized. `target` is what it ran on. `best` is the simplest program so far that fails
-    alike, with its outcome; `evaluated` how many candidates it took."""
+    """A row of `failures`: a failing program. `number` counts failures in the order they were
+    recorded, from 1. `runs` and `failures` are the confirmation's counts. `shard` is None for a
+    failure met while another was minimized. `target` is what it ran on. `best` is the simplest
+    program so far that fails alike, with its outcome; `evaluated` how many candidates it took."""
 
-    number: int
-    program_id: str
-    program: Program
-    outcome: Outcome
-    strong: str
-    shard: int | None
+    __pydantic_config__ = _CHECKED
+    number: Count
+    program_id: ProgramId
+    program: ValidProgram
+    outcome: FailedOutcome
+    strong: Text
+    shard: Count | None
     state: State
-    target: str = "cpu"
-    runs: int = 0
-    failures: int = 0
-    bucket: str | None = None
-    best: Program | None = None
-    best_outcome: Outcome | None = None
-    evaluated: int = 0
+    target: Text
+    runs: Count
+    failures: Count
+    bucket: Hex | None
+    best: ValidProgram | None
+    best_outcome: FailedOutcome | None
+    evaluated: Count
+
+    def __post_init__(self) -> None:
+        """Raises ValueError where one column contradicts another."""
+        if (self.best is None) != (self.best_outcome is None):
+            raise ValueError(mismatch("best", "it where there is a best_outcome, only"))
+        if (expected := program_id(self.program)) != self.program_id:
+            raise ValueError(mismatch("program_id", expected, self.program_id))
 
     @property
     def pending(self) -> bool:

@@ -17,12 +17,20 @@ from typing import Any, Self
 from sqlalchemy import Connection, case, delete, func, select, update
 from sqlalchemy.dialects.sqlite import insert
 
-from attnfuzz.corpus import models
 from attnfuzz.corpus.bucket import Bucket, bucket_to_data
 from attnfuzz.corpus.signature import signature
 from attnfuzz.corpus.store.environments import environment_of, record_environment
 from attnfuzz.corpus.store.opening import Reading, Writing
-from attnfuzz.corpus.store.rows import ENDS, CampaignRow, FailureRow, Report, State, Totals
+from attnfuzz.corpus.store.rows import (
+    ENDS,
+    CampaignRow,
+    CountRow,
+    FailureRow,
+    Report,
+    State,
+    Totals,
+    VariantRow,
+)
 from attnfuzz.corpus.store.schema import (
     BUCKETS,
     CAMPAIGN,
@@ -35,7 +43,7 @@ from attnfuzz.corpus.store.schema import (
     transaction,
     upsert,
 )
-from attnfuzz.corpus.store.stored import bucket_row, failure_row, row_of
+from attnfuzz.corpus.store.stored import bucket_row, row_of
 from attnfuzz.generators.model.codec import outcome_to_data, program_id, to_data
 from attnfuzz.generators.model.outcome import Outcome
 from attnfuzz.generators.model.program import Program
@@ -97,9 +105,7 @@ class Store:
             columns = (CAMPAIGN.c.seed, CAMPAIGN.c.config, CAMPAIGN.c.versions)
             query = select(*columns).where(CAMPAIGN.c.one == 1)
             row = connection.execute(query).mappings().one_or_none()
-        if row is None:
-            return None
-        return CampaignRow(**row_of(models.CampaignRow, row, self.path, 1).model_dump())
+        return None if row is None else row_of(CampaignRow, row, self.path, 1)
 
     def environment(self, failure: FailureRow) -> dict[str, str]:
         """The versions that the campaign had when the failure was found."""
@@ -150,7 +156,7 @@ class Store:
         sums: dict[str, dict[str, float]] = {}
         with self._reading() as connection:
             for row in connection.execute(select(COUNTS).order_by(COUNTS.c.name)).mappings():
-                one = row_of(models.CountRow, row, self.path, row["name"])
+                one = row_of(CountRow, row, self.path, row["name"])
                 sums.setdefault(one.sort, {})[one.name] = one.value
         whole = {sort: {n: int(v) for n, v in named.items()} for sort, named in sums.items()}
         times = {name: sums.get("sum", {}).get(name, 0.0) for name in _TIMES}
@@ -331,12 +337,13 @@ class Store:
         query = select(VARIANTS.c.name, VARIANTS.c.result).where(VARIANTS.c.program_id == program)
         with self._reading() as connection:
             rows = connection.execute(query.order_by("name")).mappings()
-            results = [row_of(models.VariantRow, row, self.path, row["name"]) for row in rows]
+            results = [row_of(VariantRow, row, self.path, row["name"]) for row in rows]
         return {one.name: one.result for one in results}
 
     def _failures(self, connection: Connection, *conditions: Any) -> list[FailureRow]:
         query = select(FAILURES).where(*conditions).order_by(FAILURES.c.number)
-        return [failure_row(row, self.path) for row in connection.execute(query).mappings()]
+        rows = connection.execute(query).mappings()
+        return [row_of(FailureRow, row, self.path, row["number"]) for row in rows]
 
     def _writing(self) -> Any:
         return transaction(self._engine, self.path, writes=True)

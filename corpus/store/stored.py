@@ -7,22 +7,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel
-from sqlalchemy import Connection, RowMapping, inspect, text
+from pydantic import TypeAdapter
+from sqlalchemy import Connection, inspect, text
 
-from attnfuzz.corpus import models
 from attnfuzz.corpus.bucket import Bucket, bucket_from_data
-from attnfuzz.corpus.models import checked
-from attnfuzz.corpus.store.rows import FailureRow, State
+from attnfuzz.corpus.models import validated
+from attnfuzz.corpus.store.rows import CampaignRow, CountRow, EnvironmentRow, FailureRow, VariantRow
 from attnfuzz.corpus.store.schema import ENVIRONMENTS, METADATA, StoreError
-from attnfuzz.generators.model.codec import from_data, outcome_from_data, program_id
-from attnfuzz.generators.model.outcome import Outcome
-from attnfuzz.generators.model.program import Program
-from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.reading.complaints import mismatch
 from attnfuzz.generators.reading.files import ProgramError
 
-Checked = TypeVar("Checked", bound=BaseModel)
+Read = TypeVar("Read")
 
 
 def examine(connection: Connection, path: Path) -> None:
@@ -58,50 +53,26 @@ def examine(connection: Connection, path: Path) -> None:
         raise StoreError(mismatch(where, "a bucket of the table buckets", f"{lost[1]!r:.40}"))
 
 
-def row_of(model: type[Checked], row: Mapping[Any, Any], path: Path, number: object) -> Checked:
-    """`row` as `model`; `number` names it."""
-    table = _TABLES[model]
+def row_of(record: type[Read], row: Mapping[Any, Any], path: Path, number: object) -> Read:
+    """`row` as one of the records in `rows`; `number` names it."""
+    table, adapter = _READERS[record]
     try:
-        return checked(model, dict(row), f"{path}: {table}: row {number!r:.40}")
+        read: Read = validated(adapter, dict(row), f"{path}: {table}: row {number!r:.40}")
     except ProgramError as error:
         raise StoreError(str(error)) from None
+    return read
 
 
-_TABLES: dict[type[BaseModel], str] = {
-    models.CampaignRow: "campaign",
-    models.CountRow: "counts",
-    models.EnvironmentRow: "environments",
-    models.VariantRow: "variants",
-    models.FailureRow: "failures",
-}
-
-
-def failure_row(row: RowMapping, path: Path) -> FailureRow:
-    """A row of `failures`."""
-    read = row_of(models.FailureRow, row, path, row["number"])
-    where = f"{path}: failures: row {read.number}"
-    try:
-        program = _program(read.program, f"{where}: program")
-        outcome = _failed(read.outcome, f"{where}: outcome")
-        if (read.best is None) != (read.best_outcome is None):
-            raise ProgramError(mismatch(f"{where}: best", "it where there is a best_outcome, only"))
-        best = None if read.best is None else _program(read.best, f"{where}: best")
-        last = read.best_outcome
-        best_outcome = None if last is None else _failed(last, f"{where}: best_outcome")
-        if program_id(program) != read.program_id:
-            there = f"{where}: program_id"
-            raise ProgramError(mismatch(there, program_id(program), read.program_id))
-    except ProgramError as error:
-        raise StoreError(str(error)) from None
-    plain = read.model_dump(exclude={"program", "outcome", "best", "best_outcome", "state"})
-    return FailureRow(
-        program=program,
-        outcome=outcome,
-        best=best,
-        best_outcome=best_outcome,
-        state=State(read.state),
-        **plain,
+_READERS: dict[type, tuple[str, TypeAdapter[Any]]] = {
+    record: (table, TypeAdapter(record))
+    for table, record in (
+        ("campaign", CampaignRow),
+        ("counts", CountRow),
+        ("environments", EnvironmentRow),
+        ("failures", FailureRow),
+        ("variants", VariantRow),
     )
+}
 
 
 def bucket_row(name: str, data: Any, path: Path) -> Bucket:
@@ -114,17 +85,3 @@ def bucket_row(name: str, data: Any, path: Path) -> Bucket:
     if bucket.id != name:
         raise StoreError(mismatch(f"{where}: data: id", "that of the row", bucket.id))
     return bucket
-
-
-def _program(data: Any, where: str) -> Program:
-    program = from_data(data, where)
-    for problem in problems(program):
-        raise ProgramError(f"{where}: {problem.key}: {problem.sentence}")
-    return program
-
-
-def _failed(data: Any, where: str) -> Outcome:
-    outcome = outcome_from_data(data, where)
-    if outcome.failure is None:
-        raise ProgramError(mismatch(f"{where}: failure", "what failed", "none"))
-    return outcome

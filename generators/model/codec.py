@@ -22,7 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 from attnfuzz.generators.model.outcome import Outcome
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.model.tree import REQUIRED, Part, Sort, class_of, kind_of, parts
-from attnfuzz.generators.reading.complaints import complaint
+from attnfuzz.generators.reading.complaints import complaint, located, mismatch
 from attnfuzz.generators.reading.safe_yaml import (
     MAX_DEPTH,
     ProgramError,
@@ -34,6 +34,7 @@ from attnfuzz.generators.reading.safe_yaml import (
 __all__ = [
     "ProgramError", "dump_program", "dump_yaml", "from_data", "load_program", "load_yaml_safely",
     "outcome_from_data", "outcome_to_data", "program_id", "read_text", "to_data",
+    "valid_from_data",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -45,12 +46,7 @@ def load_program(text: str | bytes, where: str = "<program>") -> Program:
     Raises ProgramError, one sentence that begins with `where` and the key, when the text is not
     safe YAML, does not describe a program, or describes one that `model.validity` refuses.
     """
-    from attnfuzz.generators.model.validity import problems
-
-    program = from_data(load_yaml_safely(text, where), where)
-    for problem in problems(program):
-        raise ProgramError(f"{where}: {problem.key}: {problem.sentence}")
-    return program
+    return valid_from_data(load_yaml_safely(text, where), where)
 
 
 def dump_program(program: Program) -> str:
@@ -67,6 +63,16 @@ def from_data(data: Any, where: str = "<program>") -> Program:
     """The program of that data; types are checked strictly (1 is no text, "1" no number), validity
     is not. Raises ProgramError."""
     return _decoded(_programs(), Program, data, where, strict=True)
+
+
+def valid_from_data(data: Any, where: str = "<program>") -> Program:
+    """The same, of a program that `model.validity` accepts. Raises ProgramError."""
+    from attnfuzz.generators.model.validity import problems
+
+    program = from_data(data, where)
+    for problem in problems(program):
+        raise ProgramError(located(where, f"{problem.key}: {problem.sentence}"))
+    return program
 
 
 def program_id(program: Program) -> str:
@@ -102,11 +108,11 @@ def _decoded(adapter: TypeAdapter[T], root: type, data: Any, where: str, strict:
     try:
         text = json.dumps(data, ensure_ascii=False).encode("utf-8", "replace")
     except (TypeError, ValueError) as error:
-        raise ProgramError(f"{where}: expected plain data: {error}") from None
+        raise ProgramError(located(where, f"expected plain data: {error}")) from None
     try:
         return adapter.validate_json(text, strict=strict)
     except ValidationError as error:
-        raise ProgramError(f"{where}: {complaint(error, data, root)}") from None
+        raise ProgramError(located(where, complaint(error, data, root))) from None
 
 
 def _refuse_depth(data: Any, where: str) -> None:
@@ -121,7 +127,7 @@ def _refuse_depth(data: Any, where: str) -> None:
         ]
         if not level:
             return
-    raise ProgramError(f"{where}: expected at most {MAX_DEPTH} levels of nesting, got more")
+    raise ProgramError(mismatch(where, f"at most {MAX_DEPTH} levels of nesting", "more"))
 
 
 def _encoded(node: Any) -> dict[str, Any]:

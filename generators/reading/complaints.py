@@ -55,7 +55,12 @@ def complaint(error: ValidationError, data: Any, root: type | None = None) -> st
 
 def mismatch(where: object, expected: str, got: str = "") -> str:
     """`where: expected …, got …`, or without `got` where there is nothing to show."""
-    return f"{where}: expected {expected}{f', got {got}' if got else ''}"
+    return located(where, f"expected {expected}{f', got {got}' if got else ''}")
+
+
+def located(where: object, sentence: str) -> str:
+    """`where: sentence`; the sentence alone where `where` is "": whoever reads more adds it."""
+    return f"{where}: {sentence}" if where != "" else sentence
 
 
 def _path(keys: list[str]) -> str:

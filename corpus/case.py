@@ -39,6 +39,7 @@ from attnfuzz.generators.model.codec import (
 )
 from attnfuzz.generators.model.outcome import Failure, Outcome
 from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.reading.complaints import mismatch
 from attnfuzz.generators.reading.files import (
     ProgramError,
     folders,
@@ -218,7 +219,7 @@ def find_cases(paths: Iterable[Path]) -> list[Path]:
         except ProgramError as error:
             raise CaseError(str(error)) from None
         if not here:
-            raise CaseError(f"{path}: expected a case (a folder with {PROGRAM}), found none")
+            raise CaseError(mismatch(path, f"a case (a folder with {PROGRAM})", "none"))
         found |= here
     return sorted(found)
 
@@ -234,7 +235,5 @@ def _preload(folder: Path, told: PreloadFile) -> Preload:
     text = read_inside(folder, name)
     digest = hashlib.sha256(text.encode()).hexdigest()
     if digest != told.sha256:
-        raise ProgramError(
-            f"{folder / name}: expected the text with sha256 {told.sha256}, got {digest}"
-        )
+        raise ProgramError(mismatch(folder / name, f"the text with sha256 {told.sha256}", digest))
     return Preload(name=told.name, sha256=digest, text=text)

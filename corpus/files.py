@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from attnfuzz.generators.reading.complaints import mismatch
 from attnfuzz.generators.reading.files import ProgramError, is_there
 
 UNFINISHED = ".unfinished-"
@@ -20,7 +21,7 @@ def write_atomically(path: Path, text: str) -> None:
     """Make `text` the content of `path`. Raises OSError, and ProgramError where a folder is in the
     way; the old content then stands."""
     if path.is_dir() and not path.is_symlink():
-        raise ProgramError(f"{path}: expected a file to write to, got a folder")
+        raise ProgramError(mismatch(path, "a file to write to", "a folder"))
     unfinished = path.with_name(f"{UNFINISHED}{path.name}")
     try:
         _write_through(unfinished, text)
@@ -62,7 +63,7 @@ def make_folder_atomically(folder: Path, files: Mapping[str, str]) -> None:
 
 def _refuse_other_than_folder(path: Path) -> None:
     if is_there(path) and (path.is_symlink() or not path.is_dir()):
-        raise ProgramError(f"{path}: expected a folder to write to, got a link or a file")
+        raise ProgramError(mismatch(path, "a folder to write to", "a link or a file"))
 
 
 def _write_through(path: Path, text: str) -> None:

@@ -21,6 +21,7 @@ from attnfuzz.generators.model.codec import load_yaml_safely
 from attnfuzz.generators.model.features import features
 from attnfuzz.generators.model.outcome import Failure, FailureKind
 from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.reading.complaints import complaint, mismatch
 from attnfuzz.generators.reading.safe_yaml import ProgramError, read_text
 
 SHIPPED = Path(__file__).with_name("known_issues.yaml")
@@ -36,7 +37,7 @@ def _pattern(text: str) -> str:
             warnings.simplefilter("ignore")  # of what a later Python may read otherwise
             re.compile(text)
     except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"expected a regular expression: {error}") from None
+        raise ValueError(mismatch("", "a regular expression", f"{text!r:.60}: {error}")) from None
     return text
 
 
@@ -44,13 +45,13 @@ def _specifier(text: str) -> str:
     try:
         SpecifierSet(text)
     except InvalidSpecifier:
-        raise ValueError(f"expected versions such as '>=2.6,<2.14', got {text!r}") from None
+        raise ValueError(mismatch("", "versions such as '>=2.6,<2.14'", repr(text))) from None
     return text
 
 
 def _kernel(kind: str) -> str:
     if kind not in KINDS:
-        raise ValueError(f"expected one of {', '.join(KINDS)}, got {kind!r}")
+        raise ValueError(mismatch("", f"one of {', '.join(KINDS)}", repr(kind)))
     return kind
 
 
@@ -93,7 +94,7 @@ def load_known_issues(path: Path | str | None = None) -> tuple[KnownIssue, ...]:
     except ProgramError as error:
         raise KnownIssueError(str(error)) from None
     if not isinstance(data, list):
-        raise KnownIssueError(f"{where}: expected a list of known issues")
+        raise KnownIssueError(mismatch(where, "a list of known issues"))
     issues = tuple(_issue(item, f"{where}: [{place}]") for place, item in enumerate(data))
     seen: set[str] = set()
     for issue in issues:
@@ -107,13 +108,10 @@ def _issue(data: Any, where: str) -> KnownIssue:
     try:
         issue = KnownIssue.model_validate(data)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, first["loc"])) or "record"
-        raise KnownIssueError(f"{where}: {key}: {first['msg']}") from None
+        raise KnownIssueError(f"{where}: {complaint(error, data, KnownIssue)}") from None
     if not (issue.exception or issue.message or issue.frame or issue.needs_features):
-        raise KnownIssueError(
-            f"{where}: {issue.id}: expected one of exception, message, frame and needs_features"
-        )
+        expected = "one of exception, message, frame and needs_features"
+        raise KnownIssueError(mismatch(f"{where}: {issue.id}", expected))
     return issue
 
 

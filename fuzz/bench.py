@@ -32,6 +32,7 @@ from attnfuzz.fuzz.pool.tasks import RunTask
 from attnfuzz.fuzz.report.live import Snapshot
 from attnfuzz.generators.model.codec import program_id
 from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.reading.complaints import mismatch
 from attnfuzz.generators.render.repro import repro
 
 FAULTS = Path(__file__).resolve().parent.parent / "benchmarks" / "planted"
@@ -142,10 +143,10 @@ def planted(
 def _files(folder: Path, names: Sequence[str] | None) -> list[Path]:
     there = {file.stem: file for file in sorted(folder.glob("*.py"))}
     if not there:
-        raise UserError(f"{folder}: expected a folder with faults, found no Python file")
+        raise UserError(mismatch(folder, "a folder with faults", "no Python file"))
     for name in names or ():
         if name not in there:
-            raise UserError(f"{name}: expected a fault in {folder}, such as {min(there)}")
+            raise UserError(mismatch(name, f"a fault in {folder}, such as {min(there)}"))
     return [there[name] for name in names or there]
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from attnfuzz.fuzz.errors import UserError
 from attnfuzz.generators.kernels.registry import REGISTRY, plugin_of
+from attnfuzz.generators.reading.complaints import mismatch
 
 if TYPE_CHECKING:
     from attnfuzz.generators.model.outcome import Outcome
@@ -60,7 +61,7 @@ ANSWER_S = 60.0
 def check_interpreter(python: str, where: str, torch: bool = True) -> None:
     """Raises UserError unless `python`, which `where` names, is a Python interpreter, and one that
     has torch installed if `torch`. Imports nothing there; takes some milliseconds."""
-    expected = f"{where}: expected a Python interpreter{' with torch' if torch else ''}"
+    expected = mismatch(where, f"a Python interpreter{' with torch' if torch else ''}")
     try:
         ran = subprocess.run(
             [python, "-c", _ASK], capture_output=True, text=True, errors="replace", check=False,

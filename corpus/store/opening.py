@@ -21,6 +21,7 @@ from pathlib import Path
 from sqlalchemy import Engine, QueuePool, create_engine
 
 from attnfuzz.corpus.store.schema import (
+    A_CAMPAIGN,
     LOCK_WAIT_S,
     READABLE,
     StoreError,
@@ -31,6 +32,7 @@ from attnfuzz.corpus.store.schema import (
     transaction,
 )
 from attnfuzz.corpus.store.stored import examine
+from attnfuzz.generators.reading.complaints import mismatch
 from attnfuzz.generators.reading.files import ProgramError, regular_or_missing
 
 LOCK = "campaign.lock"
@@ -90,10 +92,10 @@ class Reading:
     def _open(self) -> Engine:
         path = self._path
         if not path.is_file():
-            raise StoreError(f"{path}: expected a campaign's database, found no such file")
+            raise StoreError(f"{mismatch(path, A_CAMPAIGN)}, found no such file")
         try:
             if path.stat().st_size == 0:
-                raise StoreError(f"{path}: expected a campaign's database, got an empty file")
+                raise StoreError(mismatch(path, A_CAMPAIGN, "an empty file"))
             if _is_running(path.with_name(LOCK)):
                 return _engine(path, "mode=ro")
             if _log_size(path) == 0:
@@ -106,8 +108,8 @@ class Reading:
         """A copy of the database and its log, of one moment. Raises OSError, and StoreError where
         they are larger than `MAX_COPY`."""
         if sum(size for _, size in _state(self._path)) > MAX_COPY:
-            most = f"expected at most {MAX_COPY} bytes of it and its log, got more"
-            raise StoreError(f"{self._path}: {most}")
+            most = f"at most {MAX_COPY} bytes of it and its log"
+            raise StoreError(mismatch(self._path, most, "more"))
         self._copied = tempfile.TemporaryDirectory(prefix="attnfuzz-read-")
         copy = Path(self._copied.name) / self._path.name
         for _ in range(_ATTEMPTS):
@@ -141,10 +143,10 @@ def _check(engine: Engine, path: Path) -> None:
         found = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
         empty = connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").scalar_one() == 0
     if empty:
-        raise StoreError(f"{path}: expected a campaign's database, got one without a campaign")
+        raise StoreError(mismatch(path, A_CAMPAIGN, "one without a campaign"))
     if found not in READABLE:
         wanted = " or ".join(map(str, READABLE))
-        raise StoreError(f"{path}: expected a campaign of version {wanted}, got version {found}")
+        raise StoreError(mismatch(path, f"a campaign of version {wanted}", f"version {found}"))
     with transaction(engine, path, writes=False) as connection:
         examine(connection, path)
 

@@ -27,6 +27,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.exc import DBAPIError
 
+from attnfuzz.generators.reading.complaints import located, mismatch
 from attnfuzz.generators.reading.safe_yaml import MAX_DIGITS
 
 VERSION = 3
@@ -126,12 +127,12 @@ def loads(value: Any) -> Any:
 
 def _integer(digits: str) -> int:
     if len(digits) > MAX_DIGITS:
-        raise ValueError(f"expected an integer of at most {MAX_DIGITS} digits")
+        raise ValueError(mismatch("", f"an integer of at most {MAX_DIGITS} digits"))
     return int(digits)
 
 
 def _no_number(name: str) -> NoReturn:
-    raise ValueError(f"expected a finite number, got {name}")
+    raise ValueError(mismatch("", "a finite number", name))
 
 
 def connect(path: Path) -> Engine:
@@ -178,7 +179,7 @@ def prepare(engine: Engine, path: Path) -> None:
     if found == VERSION:
         return
     if not empty and found not in READABLE:
-        raise StoreError(f"{path}: expected a campaign of version {VERSION}, got version {found}")
+        raise StoreError(mismatch(path, f"a campaign of version {VERSION}", f"version {found}"))
     with transaction(engine, path, writes=True) as connection:
         METADATA.create_all(connection)
         connection.exec_driver_sql(f"PRAGMA user_version={VERSION}")
@@ -216,18 +217,21 @@ def upsert(
     connection.execute(query.on_conflict_do_update(key, set_=rest))
 
 
+A_CAMPAIGN = "a campaign's database"
+"""What a path should lead to."""
+
 _CAUSES = (
     ("disk is full", "the disk is full; what was saved before is whole"),
     ("disk I/O error", "the disk refused to read or write; what was saved before is whole"),
     ("readonly database", "it cannot be written to"),
     ("unable to open", "it cannot be opened or created there"),
     ("locked", "another process has been writing to it for too long"),
-    ("not a database", "expected a campaign's database, got another file"),
+    ("not a database", mismatch("", A_CAMPAIGN, "another file")),
     ("malformed", "the file is damaged"),
-    ("too big", f"expected cells of at most {MAX_CELL} bytes, got more"),
+    ("too big", mismatch("", f"cells of at most {MAX_CELL} bytes", "more")),
 )
 
 
 def _sentence(path: Path, error: DBAPIError) -> str:
     text = str(error.orig)
-    return f"{path}: {next((sentence for cause, sentence in _CAUSES if cause in text), text)}"
+    return located(path, next((sentence for cause, sentence in _CAUSES if cause in text), text))

@@ -14,6 +14,7 @@ from attnfuzz.fuzz.campaign.config import CampaignConfig
 from attnfuzz.fuzz.campaign.controller import CampaignError
 from attnfuzz.fuzz.environment import toolchain_differences
 from attnfuzz.generators.kernels.registry import plugin_of
+from attnfuzz.generators.reading.complaints import mismatch
 from attnfuzz.generators.reading.safe_yaml import short
 
 
@@ -32,10 +33,9 @@ def check_same(config: CampaignConfig, store: Store, directory: Path) -> None:
             )
     for row in store.pending():
         if row.target not in config.targets:
-            raise CampaignError(
-                f"{store.path}: failures: row {row.number}: target: expected one of "
-                f"{', '.join(config.targets)}, got {short(row.target)}."
-            )
+            where = f"{store.path}: failures: row {row.number}: target"
+            allowed = f"one of {', '.join(config.targets)}"
+            raise CampaignError(f"{mismatch(where, allowed, short(row.target))}.")
 
 
 def check_functions(config: CampaignConfig, store: Store, directory: Path) -> None:
@@ -46,10 +46,9 @@ def check_functions(config: CampaignConfig, store: Store, directory: Path) -> No
         for program in (row.program, row.best):
             target = plugin_of(program).imports(program.kernel) if program is not None else None
             if target is not None and target not in ours:
-                raise CampaignError(
-                    f"{directory}: program {row.program_id}: kernel.target: expected one of the "
-                    f"configuration's functions, got {target}."
-                )
+                where = f"{directory}: program {row.program_id}: kernel.target"
+                allowed = "one of the configuration's functions"
+                raise CampaignError(f"{mismatch(where, allowed, target)}.")
 
 
 def check_toolchain(

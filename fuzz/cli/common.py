@@ -14,6 +14,7 @@ from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.fuzz.environment import check_interpreter
 from attnfuzz.fuzz.errors import UserError, user_path
 from attnfuzz.fuzz.report.escape import plain
+from attnfuzz.generators.reading.complaints import mismatch
 from attnfuzz.generators.reading.files import MAX_BYTES, read_text
 
 if TYPE_CHECKING:
@@ -106,7 +107,8 @@ def interpreter(toolchain: Path | None, torch: bool = True) -> str:
         return sys.executable
     with user_path(toolchain):
         if not toolchain.is_file():
-            raise UserError(f"--toolchain: expected a Python interpreter, {toolchain} is no file")
+            expected = mismatch("--toolchain", "a Python interpreter")
+            raise UserError(f"{expected}, {toolchain} is no file")
     python = str(toolchain.absolute())
     check_interpreter(python, "--toolchain", torch)
     return python
@@ -116,7 +118,7 @@ def check_target(target: str, program: Program, where: str, preload: bool) -> No
     """Raises UserError unless `program`, read from `where`, can be run on `target`; `preload`:
     files are loaded before it."""
     if target not in TARGETS:
-        raise UserError(f"--target: expected one of {', '.join(TARGETS)}, got {target!r}")
+        raise UserError(mismatch("--target", f"one of {', '.join(TARGETS)}", repr(target)))
     unfit = TARGETS[target].unfit(program, preload)
     if unfit is not None:
         raise UserError(f"{where}: {unfit}")
@@ -141,5 +143,5 @@ def newest_campaign() -> Path:
 
     databases = list(CAMPAIGNS.glob(f"*/{DATABASE}"))
     if not databases:
-        raise UserError(f"{CAMPAIGNS}: expected a campaign's directory there, found none; name one")
+        raise UserError(mismatch(CAMPAIGNS, "a campaign's directory there", "none; name one"))
     return max(databases, key=lambda path: (path.stat().st_mtime, path)).parent

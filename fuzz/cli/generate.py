@@ -10,6 +10,7 @@ import typer
 
 from attnfuzz.fuzz.cli.common import Json, emit
 from attnfuzz.fuzz.errors import UserError
+from attnfuzz.generators.reading.complaints import mismatch
 
 if TYPE_CHECKING:
     from attnfuzz.generators.strategies.swarm import UserFunction
@@ -49,9 +50,8 @@ def generate(
     from attnfuzz.generators.strategies.swarm import PROFILES
 
     if profile not in PROFILES:
-        raise UserError(
-            f"--profile: expected one of {', '.join(sorted(PROFILES))}, got {profile!r}"
-        )
+        allowed = f"one of {', '.join(sorted(PROFILES))}"
+        raise UserError(mismatch("--profile", allowed, repr(profile)))
     if (profile == "function") != (function is not None):
         raise UserError("--profile function and --function MODULE:NAME go together")
     programs = stream(seed, profile=profile, functions=_functions(function))
@@ -72,4 +72,4 @@ def _functions(target: str | None) -> tuple[UserFunction, ...]:
     try:
         return (TypeAdapter(UserFunction).validate_python({"target": target}),)
     except ValidationError:
-        raise UserError(f"--function: expected MODULE:NAME, got {target!r}") from None
+        raise UserError(mismatch("--function", "MODULE:NAME", repr(target))) from None

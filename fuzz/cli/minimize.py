@@ -27,6 +27,7 @@ from attnfuzz.fuzz.cli.common import (
     read_program,
 )
 from attnfuzz.fuzz.errors import UserError, user_path
+from attnfuzz.generators.reading.complaints import mismatch
 
 if TYPE_CHECKING:
     from attnfuzz.fuzz.pool.pool import Pool
@@ -144,8 +145,8 @@ def _first_failure(many: Pool, program: Program, where: str) -> Outcome:
         for outcome in outcomes(many, [program] * times, where=lambda _: where):
             if outcome.failure is not None:
                 return outcome
-    never = f"but it never did in {CONFIRM_RUNS} runs"
-    raise UserError(f"{where}: expected a program that fails, {never}")
+    expected = mismatch(where, "a program that fails")
+    raise UserError(f"{expected}, but it never did in {CONFIRM_RUNS} runs")
 
 
 def _minimized_json(finding: Finding, search: Minimizer, source: str) -> dict[str, Any]:

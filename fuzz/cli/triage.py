@@ -10,6 +10,7 @@ import typer
 from attnfuzz.fuzz.cli.common import Json, console, emit, newest_campaign
 from attnfuzz.fuzz.errors import UserError
 from attnfuzz.fuzz.shipped import find
+from attnfuzz.generators.reading.complaints import mismatch
 from attnfuzz.generators.reading.files import is_there
 
 
@@ -52,7 +53,7 @@ def triage(directory: Directory = None, as_json: Json = False) -> None:
         return
     ordered = report.worst_first(findings.corpus_rows(found))
     if not ordered:
-        raise UserError(f"{found}: expected a campaign ({DATABASE}) or a corpus, found neither")
+        raise UserError(mismatch(found, f"a campaign ({DATABASE}) or a corpus", "neither"))
     if as_json:
         emit({"directory": str(found), "buckets": list(map(report.row_json, ordered))})
     else:

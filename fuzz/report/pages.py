@@ -25,6 +25,7 @@ from attnfuzz.fuzz.report.findings import (
 from attnfuzz.fuzz.report.tables import Row
 from attnfuzz.generators.model.outcome import Failure, Outcome
 from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.reading.complaints import mismatch
 from attnfuzz.generators.reading.files import is_there
 
 
@@ -60,7 +61,7 @@ def _campaign_page(store: Store, directory: Path, name: str) -> Page:
     bucket = next(bucket for bucket in buckets if bucket.id == wanted)
     failures = store.failures(bucket=bucket.id)
     if not failures:
-        raise UserError(f"{store.path}: failures: expected one of bucket {wanted}, found none")
+        raise UserError(mismatch(f"{store.path}: failures", f"one of bucket {wanted}", "none"))
     row = bucket_row(bucket, failures, store.occurrences().get(bucket.id, 0), directory)
     others = tuple(related(bucket, buckets))
     folder = bucket_folder(directory / CASES, bucket)
@@ -114,7 +115,7 @@ def _corpus_page(corpus: Path, name: str) -> Page:
     folder = folders[_only(name, folders, corpus)]
     bucket, cases = read_bucket(folder), read_cases(folder)
     if not cases:
-        raise UserError(f"{folder}: expected a case of this bucket, found none")
+        raise UserError(mismatch(folder, "a case of this bucket", "none"))
     others: list[Bucket] = [read_bucket(other) for other in folders.values()]
     return _page_of(corpus_row(folder), bucket, cases, folder, tuple(related(bucket, others)))
 
@@ -126,11 +127,11 @@ def _only(name: str, ids: Iterable[str], where: Path) -> str:
     if len(found) == 1:
         return found[0]
     if not known:
-        raise UserError(f"{where}: expected a campaign or a corpus with buckets, found none")
+        raise UserError(mismatch(where, "a campaign or a corpus with buckets", "none"))
     if found:
         several = ", ".join(found)
-        raise UserError(f"{name}: expected the beginning of one id, got that of {several}")
-    raise UserError(f"{name}: expected a bucket of {where}, one of {', '.join(known)}")
+        raise UserError(mismatch(name, "the beginning of one id", f"that of {several}"))
+    raise UserError(mismatch(name, f"a bucket of {where}, one of {', '.join(known)}"))
 
 
 def _best(row: FailureRow) -> tuple[Program, Failure]:

@@ -106,23 +106,23 @@ def _sentence(detail: dict[str, Any], keys: list[str], data: Any, root: type | N
         return f"unknown key{', expected one of ' + known if known else ''}"
     if problem == "missing":
         if keys and keys[-1].isdigit():
-            return f"expected one more item, got {got}"
+            return mismatch("", "one more item", got)
         return "this key is required and missing"
     if problem == "union_tag_invalid":
         allowed = context["expected_tags"].replace("'", "")
         return f"unknown kind {short(context['tag'])}, expected one of {allowed}"
     if problem == "union_tag_not_found":
-        return f"expected a kind, one of {_kinds(_classes(root, keys, data))}, got none"
+        return mismatch("", f"a kind, one of {_kinds(_classes(root, keys, data))}", "none")
     if problem in ("literal_error", "enum"):
-        return f"expected {context['expected']}, got {got}"
+        return mismatch("", context["expected"], got)
     if problem in _BOUNDS:
         sign, name = _BOUNDS[problem]
         what = "a number" if isinstance(context[name], float) else "an integer"
-        return f"expected {what} {sign} {context[name]}, got {got}"
+        return mismatch("", f"{what} {sign} {context[name]}", got)
     if problem == "too_long":
-        return f"expected at most {context['max_length']} items, got {context['actual_length']}"
+        return mismatch("", f"at most {context['max_length']} items", str(context["actual_length"]))
     if problem in _EXPECTED:
-        return f"expected {_EXPECTED[problem]}, got {got}"
+        return mismatch("", _EXPECTED[problem], got)
     if problem == "value_error":  # a validator of ours, which says it all
         return str(detail["msg"]).removeprefix("Value error, ")
     said = detail["msg"].replace("Input should be ", "expected ")

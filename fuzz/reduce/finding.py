@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from attnfuzz.corpus.signature import signature
+from attnfuzz.corpus.signature import Signature, signature
 from attnfuzz.fuzz.reduce.confirm import Confirm
 from attnfuzz.fuzz.reduce.search import Minimizer
 from attnfuzz.generators.model.outcome import Failure, FailureKind, Outcome
@@ -45,9 +45,9 @@ class Finding:
         return self.outcome.failure
 
     @property
-    def key(self) -> str:
-        """The strong key of the failure as it was found."""
-        return signature(self.original_failure, self.program).strong
+    def signature(self) -> Signature:
+        """That of the failure as it was found, which candidates must show again."""
+        return signature(self.original_failure, self.program)
 
     @property
     def simplified(self) -> bool:

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 
 from attnfuzz.actors.sandbox.job import Deadlines
 from attnfuzz.corpus.bucket import Bucket, assign
-from attnfuzz.corpus.signature import signature
 from attnfuzz.fuzz.reduce.confirm import Confirm, attempts_for
 from attnfuzz.fuzz.reduce.deadlines import shorter_deadlines
 from attnfuzz.fuzz.reduce.evaluate import depends_on_memory
@@ -46,9 +45,8 @@ def minimization(
     several that must all fail.
     """
     failure = finding.failure
-    found = signature(failure, finding.program)
-    key = finding.key
-    related = [bucket for bucket in buckets if bucket.strong == key]
+    found = finding.signature
+    related = [bucket for bucket in buckets if bucket.strong == found.strong]
     search = Minimizer(
         finding.best,
         finding.best_outcome,

@@ -123,12 +123,14 @@ def write_case(corpus: Path, bucket: Bucket, case: Case) -> Path:
     return folder
 
 
-def write_variants(corpus: Path, bucket: Bucket, program: Program, told: Mapping[str, str]) -> None:
+def write_variants(
+    corpus: Path, bucket: Bucket, program: Program, results: Mapping[str, str]
+) -> None:
     """Write what the variants of `program` did beside its case, where the bucket has one in
     `corpus`. Raises OSError."""
     folder = bucket_folder(corpus, bucket) / program_id(program)
-    if told and folder.is_dir():
-        write_atomically(folder / VARIANTS, _variants_text(told))
+    if results and folder.is_dir():
+        write_atomically(folder / VARIANTS, _variants_text(results))
 
 
 def bucket_folder(corpus: Path, bucket: Bucket) -> Path:
@@ -141,7 +143,7 @@ def bucket_folder(corpus: Path, bucket: Bucket) -> Path:
 
 def _files(case: Case) -> dict[str, str]:
     failure = outcome_to_data(Outcome(status="failed", failure=case.failure))["failure"]
-    told = {
+    entries = {
         "strong": signature(case.failure, case.program).strong,
         "original": case.original or case.id,
         "minimized": case.minimized,
@@ -153,15 +155,15 @@ def _files(case: Case) -> dict[str, str]:
     return {
         PROGRAM: dump_program(case.program),
         REPRO: case.repro,
-        FAILURE: dump_yaml(told),
+        FAILURE: dump_yaml(entries),
         ENVIRONMENT: dump_yaml(dict(sorted(case.environment.items()))),
         **{f"{PRELOAD}/{one.name}": one.text for one in case.preload},
         **({VARIANTS: _variants_text(case.variants)} if case.variants else {}),
     }
 
 
-def _variants_text(told: Mapping[str, str]) -> str:
-    return dump_yaml({"variants": dict(sorted(told.items()))})
+def _variants_text(results: Mapping[str, str]) -> str:
+    return dump_yaml({"variants": dict(sorted(results.items()))})
 
 
 def read_case(folder: Path) -> Case:
@@ -169,11 +171,11 @@ def read_case(folder: Path) -> Case:
     one sentence that names the file and the key."""
     try:
         program = load_program(read_inside(folder, PROGRAM), str(folder / PROGRAM))
-        data, where = _told(folder, FAILURE)
-        told = checked(FailureFile, data, where)
-        failure = outcome_from_data({"status": "failed", "failure": told.failure}, where)
-        environment = checked_environment(*_told(folder, ENVIRONMENT))
-        preload = tuple(_preload(folder, one) for one in told.preload)
+        data, where = _yaml(folder, FAILURE)
+        written = checked(FailureFile, data, where)
+        failure = outcome_from_data({"status": "failed", "failure": written.failure}, where)
+        environment = checked_environment(*_yaml(folder, ENVIRONMENT))
+        preload = tuple(_preload(folder, one) for one in written.preload)
         repro = read_inside(folder, REPRO) if is_there(folder / REPRO) else ""
         variants = _variants(folder)
     except ProgramError as error:
@@ -183,10 +185,10 @@ def read_case(folder: Path) -> Case:
         program=program,
         failure=failure.failure,
         environment=environment,
-        original=told.original,
-        minimized=told.minimized,
-        runs=told.runs,
-        failures=told.failures,
+        original=written.original,
+        minimized=written.minimized,
+        runs=written.runs,
+        failures=written.failures,
         preload=preload,
         repro=repro,
         variants=variants,
@@ -196,13 +198,13 @@ def read_case(folder: Path) -> Case:
 def _variants(folder: Path) -> Mapping[str, str]:
     if not is_there(folder / VARIANTS):
         return {}
-    return {**checked(VariantsFile, *_told(folder, VARIANTS)).variants}
+    return {**checked(VariantsFile, *_yaml(folder, VARIANTS)).variants}
 
 
 def read_bucket(folder: Path) -> Bucket:
     """The bucket in `folder`. Raises CaseError."""
     try:
-        return bucket_from_data(*_told(folder, BUCKET))
+        return bucket_from_data(*_yaml(folder, BUCKET))
     except ProgramError as error:
         raise CaseError(str(error)) from None
 
@@ -224,16 +226,16 @@ def find_cases(paths: Iterable[Path]) -> list[Path]:
     return sorted(found)
 
 
-def _told(folder: Path, name: str) -> tuple[Any, str]:
-    """What a YAML file says, and the file's name for errors."""
+def _yaml(folder: Path, name: str) -> tuple[Any, str]:
+    """The data of a YAML file, and the file's name for errors."""
     where = str(folder / name)
     return load_yaml_safely(read_inside(folder, name), where), where
 
 
-def _preload(folder: Path, told: PreloadFile) -> Preload:
-    name = f"{PRELOAD}/{told.name}"
+def _preload(folder: Path, entry: PreloadFile) -> Preload:
+    name = f"{PRELOAD}/{entry.name}"
     text = read_inside(folder, name)
     digest = hashlib.sha256(text.encode()).hexdigest()
-    if digest != told.sha256:
-        raise ProgramError(mismatch(folder / name, f"the text with sha256 {told.sha256}", digest))
-    return Preload(name=told.name, sha256=digest, text=text)
+    if digest != entry.sha256:
+        raise ProgramError(mismatch(folder / name, f"the text with sha256 {entry.sha256}", digest))
+    return Preload(name=entry.name, sha256=digest, text=text)

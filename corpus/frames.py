@@ -17,7 +17,7 @@ TOP = 3
 GENERATED = "<generated>"
 """Stands for the file of code that Inductor wrote."""
 
-TELLING = (
+SIGNIFICANT = (
     GENERATED,
     "torch/_inductor/",
     "torch/_dynamo/",
@@ -97,29 +97,29 @@ _GENERIC_NATIVE = re.compile(
 )
 
 
-def telling_frames(frames: Sequence[Frame], *, outermost: bool = False) -> tuple[str, ...]:
-    """The `TOP` telling frames as "file:function", no line numbers, innermost first; consecutive
-    equal ones count once. `outermost` takes them from the other end: of a loop that was
+def significant_frames(frames: Sequence[Frame], *, outermost: bool = False) -> tuple[str, ...]:
+    """The `TOP` significant frames as "file:function", no line numbers, innermost first;
+    consecutive equal ones count once. `outermost` takes them from the other end: of a loop that was
     interrupted, the inner frames depend on the moment."""
-    innermost_first = [_name(frame) for frame in reversed(frames) if _is_telling(frame)]
+    innermost_first = [_name(frame) for frame in reversed(frames) if _is_significant(frame)]
     names = _without_repeats(innermost_first)
     return tuple(names[-TOP:] if outermost else names[:TOP])
 
 
 def is_stack(names: Sequence[str]) -> bool:
-    """Do telling frames tell one cause from another? Code that Inductor wrote looks the same from
-    outside, whatever is in it."""
+    """Do significant frames distinguish one cause from another? Code that Inductor wrote looks the
+    same from outside, whatever is in it."""
     return any(not name.startswith(GENERATED) for name in names)
 
 
-def _is_telling(frame: Frame) -> bool:
+def _is_significant(frame: Frame) -> bool:
     if _is_native(frame):
         return not _GENERIC_NATIVE.fullmatch(_plain(frame.function))
     file = _file(frame)
     if file == GENERATED:
         return True
     return (
-        file.startswith(TELLING)
+        file.startswith(SIGNIFICANT)
         and not file.startswith(GENERIC_FILES)
         and not GENERIC_FUNCTIONS.fullmatch(frame.function)
     )

@@ -1,10 +1,10 @@
 """Signatures: what identifies a failure's cause.
 
-The strong key of an exception is its kind, phase class, type, masked message and telling frames; of
-a crash the signal and native frames; of a wrong result, which has no stack, the kernel, the layer
-to blame and what is wrong first. It never has anything of the program's extents, dtypes or seed,
-nor the machine's. Where a key has no stack it `needs_trigger`: buckets then also compare what the
-programs have in common (see `corpus.bucket`).
+The strong key of an exception is its kind, phase class, type, masked message and significant
+frames; of a crash the signal and native frames; of a wrong result, which has no stack, the kernel,
+the layer to blame and what is wrong first. It never has anything of the program's extents, dtypes
+or seed, nor the machine's. Where a key has no stack it `needs_trigger`: buckets then also compare
+what the programs have in common (see `corpus.bucket`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from attnfuzz.corpus.frames import is_stack, telling_frames
+from attnfuzz.corpus.frames import is_stack, significant_frames
 from attnfuzz.corpus.title import title as shortened
 from attnfuzz.corpus.volatile import first_diagnosis, mask_diagnosis, mask_volatile
 from attnfuzz.generators.model.outcome import (
@@ -63,7 +63,7 @@ def signature(failure: Failure, program: Program) -> Signature:
         return _of_crash(failure, program)
     if failure.raised is not None and "out of resource: " in failure.raised.message:
         return _of_tiles(failure, program.kernel.kind)
-    if failure.kind is FailureKind.OUT_OF_MEMORY and _asked_for(failure) < MUCH:
+    if failure.kind is FailureKind.OUT_OF_MEMORY and _requested_bytes(failure) < MUCH:
         return _of_memory_gone(failure, program.kernel.kind)
     if failure.raised is not None:
         return _of_exception(failure, failure.raised, program)
@@ -88,7 +88,7 @@ def phase_class(failure: Failure) -> str:
 
 def output_class(output: str) -> str:
     """`out`, `lse` or, of any gradient, `grad`. Which gradients are wrong depends on which the
-    program asks for: buckets keep the names (see `corpus.bucket.Bucket.outputs`)."""
+    program computes: buckets keep the names (see `corpus.bucket.Bucket.outputs`)."""
     return output if output in ("out", "lse") else "grad"
 
 
@@ -118,32 +118,32 @@ def _of_exception(failure: Failure, raised: Raised, program: Program) -> Signatu
         title = f"{name}: {message} ({phase_class(failure)})"
         return _of_untraceable(failure.kind, message, title, program.kernel.kind)
     mixed = failure.kind is FailureKind.TYPE_MIXING  # the operator is named, however it was reached
-    frames = () if mixed else telling_frames(raised.frames)
+    frames = () if mixed else significant_frames(raised.frames)
     phase = phase_class(failure)
     strong = _key(failure.kind, name, phase, message, *frames)
     inner = said(message)
-    told = inner if inner != message else f"{name}: {message}"
+    text = inner if inner != message else f"{name}: {message}"
     return Signature(
         strong=strong,
-        title=shortened(told, suffix=_where(frames) or f" ({phase})"),
+        title=shortened(text, suffix=_where(frames) or f" ({phase})"),
         aliases=(
             _alias("message", name, message),
             *([_alias("frames", name, *frames)] if frames else []),
             _alias("kernel", failure.kind, name, program.kernel.kind),
         ),
-        needs_trigger=not is_stack(frames) and not _tells(failure.kind, message),
+        needs_trigger=not is_stack(frames) and not _is_specific(failure.kind, message),
     )
 
 
-_WORDS_THAT_TELL = 3
+_SPECIFIC_WORDS = 3
 _SAID_BY_COMPILERS = (FailureKind.COMPILE_ERROR, FailureKind.GRAPH_BREAK)
 
 
-def _tells(kind: FailureKind, message: str) -> bool:
+def _is_specific(kind: FailureKind, message: str) -> bool:
     """Whether a masked message says by itself what is wrong: a compiler's, dynamo's to the C++
     compiler's, does. What generated code says when it runs ("index out of bounds") does not."""
     words = re.findall(r"[A-Za-z_]{3,}", re.sub(r"<[A-Z]+>", "", message))
-    return kind in _SAID_BY_COMPILERS and len(words) >= _WORDS_THAT_TELL
+    return kind in _SAID_BY_COMPILERS and len(words) >= _SPECIFIC_WORDS
 
 
 def _message(failure: Failure, raised: Raised, name: str) -> str:
@@ -162,7 +162,7 @@ def _where(frames: tuple[str, ...]) -> str:
 
 
 def _of_crash(failure: Failure, program: Program) -> Signature:
-    frames = telling_frames(failure.raised.frames) if failure.raised else ()
+    frames = significant_frames(failure.raised.frames) if failure.raised else ()
     signal = failure.signal or "exit"
     phase, layer = phase_class(failure), _layer(failure)
     kernel = program.kernel.kind
@@ -181,18 +181,18 @@ def _of_crash(failure: Failure, program: Program) -> Signature:
 
 
 MUCH = 1 << 32
-"""Bytes: who asks for more at once is the cause, whatever was taken before."""
+"""Bytes: who requests more at once is the cause, whatever was taken before."""
 
 
-def _asked_for(failure: Failure) -> int:
+def _requested_bytes(failure: Failure) -> int:
     """The bytes that could not be had, as PyTorch's allocator says; 0 where nobody does."""
     message = failure.raised.message if failure.raised else ""
-    told = re.search(r"tried to allocate (\d+) bytes", message)
-    return int(told[1]) if told else 0
+    found = re.search(r"tried to allocate (\d+) bytes", message)
+    return int(found[1]) if found else 0
 
 
 def _of_memory_gone(failure: Failure, kernel: str) -> Signature:
-    """Who asks for the last of the memory is chance, and so is when: a leak shows in whatever
+    """Who requests the last of the memory is chance, and so is when: a leak shows in whatever
     calls the kernel often enough."""
     message = mask_volatile(failure.raised.message) if failure.raised else failure.oracle
     return Signature(
@@ -206,8 +206,8 @@ def _of_tiles(failure: Failure, kernel: str) -> Signature:
     """Triton finds a kernel's tiles too large for the card: they are chosen for the forward and the
     backward apart."""
     graph = failure.evidence.get("graph", "forward")
-    told = failure.raised.message if failure.raised else ""
-    what = re.search(r"out of resource: ([\w ]+)", told)
+    message = failure.raised.message if failure.raised else ""
+    what = re.search(r"out of resource: ([\w ]+)", message)
     resource = what[1] if what else "resources"
     return Signature(
         strong=_key(failure.kind, kernel, graph, resource),
@@ -228,9 +228,9 @@ def is_of_memory(failure: Failure) -> bool:
 
 def _of_hang(failure: Failure, program: Program) -> Signature:
     stack = failure.raised.frames if failure.raised else ()
-    # Which frames are the outermost of those told depends on the moment where not all are.
+    # Which frames are the outermost of those recorded depends on the moment where not all are.
     whole = not any(frame.file == DEEPER for frame in stack)
-    frames = telling_frames(stack, outermost=True) if whole else ()
+    frames = significant_frames(stack, outermost=True) if whole else ()
     phase, kernel = phase_class(failure), program.kernel.kind
     return Signature(
         strong=_key(failure.kind, phase, *(frames or (kernel,))),
@@ -271,7 +271,7 @@ def _of_untraceable(kind: FailureKind, reason: str, title: str, kernel: str) -> 
         strong=f"untraceable-{_digest(reason)}",
         title=shortened(title),
         aliases=(_alias("kernel", kind, kernel),),
-        needs_trigger=not _tells(FailureKind.GRAPH_BREAK, reason),
+        needs_trigger=not _is_specific(FailureKind.GRAPH_BREAK, reason),
     )
 
 

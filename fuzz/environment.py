@@ -1,6 +1,6 @@
 """What a result depends on besides the program: versions and the machine, without importing torch.
 
-What the *toolchain* is (its Python, torch, compiler) is asked of its own interpreter by the
+What the *toolchain* is (its Python, torch, compiler) is found out in its own interpreter by the
 sandbox; this is the driver's side.
 """
 
@@ -25,7 +25,7 @@ PACKAGES = sorted({plugin.package for plugin in REGISTRY.values() if plugin.pack
 """The distributions that kernels come in, where it is not torch."""
 
 TOOLCHAIN = ("torch", "python", "triton", "cxx", *PACKAGES)
-"""What a toolchain's failures depend on, in an environment that its sandbox tells."""
+"""What a toolchain's failures depend on, in an environment that its sandbox reports."""
 
 DISTRIBUTIONS = ("attnfuzz", "hypothesis", "ray", "torch")
 
@@ -79,7 +79,7 @@ def check_interpreter(python: str, where: str, torch: bool = True) -> None:
 
 
 def cpu_model() -> str:
-    """The processor's name as Linux tells it, or its architecture."""
+    """The processor's name as Linux reports it, or its architecture."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             names = (line.partition(":")[2] for line in file if line.startswith("model name"))
@@ -96,7 +96,7 @@ def check_packages(
 ) -> None:
     """Raises UserError where one of `kernels` (kinds) comes in a package that the toolchain, whose
     `environment` is given, does not have, and that no `preload` file can have defined; `where` is
-    what asks for it."""
+    what needs it."""
     for kernel in kernels:
         package = REGISTRY[kernel].package
         if package is not None and package not in environment and not preload:

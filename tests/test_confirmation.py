@@ -78,7 +78,7 @@ def test_a_bad_file_is_one_sentence(case: Path, text: str, sentence: str) -> Non
 def test_a_replay_on_a_device_is_recorded_and_shown(
     case: Path, verdict: Verdict, words: str
 ) -> None:
-    record([case], [read_case(case)], ["cuda"], [replayed(verdict)], [THERE], tell=print)
+    record([case], [read_case(case)], ["cuda"], [replayed(verdict)], [THERE], report=print)
     shown = page(case.parents[1], case.parent.name.partition("-")[0])
     assert shown.virtual is not None and shown.virtual.endswith(words)
 
@@ -100,7 +100,7 @@ def test_another_card_or_torch_or_failure_refutes_nothing(
         ["cuda"],
         [replayed(verdict)],
         [THERE | now],
-        tell=print,
+        report=print,
     )
     assert read_confirmations(case) == []
 
@@ -113,7 +113,7 @@ def test_another_card_may_confirm(case: Path) -> None:
         ["cuda"],
         [replayed(Verdict.FLAKY)],
         [there],
-        tell=print,
+        report=print,
     )
     assert [one.verdict for one in read_confirmations(case)] == ["confirmed"]
 
@@ -125,5 +125,5 @@ def test_another_card_may_confirm(case: Path) -> None:
     ],
 )  # fmt: skip
 def test_nothing_else_says_anything_of_it(case: Path, target: str, verdict: Verdict) -> None:
-    record([case], [read_case(case)], [target], [replayed(verdict)], [{}], tell=print)
+    record([case], [read_case(case)], [target], [replayed(verdict)], [{}], report=print)
     assert read_confirmations(case) == []

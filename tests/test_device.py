@@ -19,7 +19,7 @@ from attnfuzz.actors.sandbox.sandbox import SandboxError
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.targets.accelerator.child import AcceleratorChild, first_use
 from attnfuzz.actors.targets.accelerator.devices import DEVICES, Device
-from attnfuzz.actors.targets.children import CHILDREN
+from attnfuzz.actors.targets.child_registry import CHILDREN
 from attnfuzz.actors.targets.gpu_assignment import not_pinned
 from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.actors.worker import WorkerConfig

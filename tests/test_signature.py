@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnfuzz.corpus.frames import telling_frames
+from attnfuzz.corpus.frames import significant_frames
 from attnfuzz.corpus.signature import Signature, signature
 from attnfuzz.corpus.title import TITLE_LENGTH, title
 from attnfuzz.corpus.volatile import LONGEST, mask_volatile
@@ -330,7 +330,7 @@ def test_generic_frames_are_left_out() -> None:
         Frame(file=LOWERING[0], function=LOWERING[1], line=2),
         Frame(file="torch/_ops.py", function="__call__", line=1),
     ]
-    assert telling_frames(frames) == (":".join(LOWERING),)
+    assert significant_frames(frames) == (":".join(LOWERING),)
 
 
 def test_a_signature_is_plain_data() -> None:

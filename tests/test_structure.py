@@ -122,7 +122,7 @@ def test_nothing_outside_targets_tests_for_a_target() -> None:
     from attnfuzz.actors.targets.registry import TARGETS as NAMES
 
     types = {cls.__name__ for each in NAMES.values() for cls in type(each).__mro__}
-    tables = {"CARDS", "DEVICES", "INTERPRETED", "NPUS", "SORTS"}
+    tables = {"CARDS", "DEVICES", "INTERPRETED", "NPUS", "TARGET_FOLDERS"}
     assert found(TARGETS, types - {"object"}, "target", {*NAMES, *tables}) == []
 
 

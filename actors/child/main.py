@@ -75,7 +75,7 @@ def execute(job: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None
 def _outcome(job: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     from attnfuzz.actors.child.outcomes import Failed, NotRun, Rejected
     from attnfuzz.actors.child.phases import Phases
-    from attnfuzz.actors.targets.children import CHILDREN
+    from attnfuzz.actors.targets.child_registry import CHILDREN
 
     atexit._clear()  # what is there is the zygote's
     began = time.perf_counter()

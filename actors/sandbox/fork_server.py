@@ -16,7 +16,7 @@ from typing import Any
 
 from attnfuzz.actors.sandbox import procs
 from attnfuzz.actors.sandbox.job import Limits
-from attnfuzz.actors.targets.children import CHILDREN
+from attnfuzz.actors.targets.child_registry import CHILDREN
 
 START_S = 600.0  # the first start on a machine builds a header, perhaps in a queue of zygotes
 MARKER = "ATTNFUZZ_ZYGOTE"

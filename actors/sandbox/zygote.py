@@ -50,7 +50,7 @@ if __name__ == "__main__":
 
 from attnfuzz.actors.child import main as child  # noqa: E402
 from attnfuzz.actors.sandbox import confine, procs, warm  # noqa: E402
-from attnfuzz.actors.targets.children import CHILDREN  # noqa: E402
+from attnfuzz.actors.targets.child_registry import CHILDREN  # noqa: E402
 
 JOB = "job.json"
 OPTIONAL = ("flash_attn", "torch_npu")

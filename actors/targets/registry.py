@@ -5,14 +5,14 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 
-from attnfuzz.actors.targets.sorts import SORTS
+from attnfuzz.actors.targets.folders import TARGET_FOLDERS
 from attnfuzz.actors.targets.target import Target
 from attnfuzz.generators.strategies.swarm import by_weight
 
 TARGETS: dict[str, Target] = {
     target.name: target
-    for sort in SORTS
-    for target in importlib.import_module(f"attnfuzz.actors.targets.{sort}.target").TARGETS
+    for folder in TARGET_FOLDERS
+    for target in importlib.import_module(f"attnfuzz.actors.targets.{folder}.target").TARGETS
 }
 
 DEFAULT = "cpu"

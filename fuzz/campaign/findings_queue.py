@@ -21,9 +21,9 @@ from attnfuzz.fuzz.campaign.bucket_assignment import flaky_key
 from attnfuzz.fuzz.campaign.bucket_index import BucketIndex
 from attnfuzz.fuzz.campaign.config import CampaignConfig
 from attnfuzz.fuzz.campaign.context import Context
+from attnfuzz.fuzz.campaign.finding_stages import FindingStage, FindingTransition, first_stage
 from attnfuzz.fuzz.campaign.investigation import Investigation
 from attnfuzz.fuzz.campaign.known_buckets import load_known
-from attnfuzz.fuzz.campaign.stages import FindingStage, FindingTransition, first_stage
 from attnfuzz.fuzz.pool.tasks import Answer, Task
 from attnfuzz.fuzz.reduce.deadlines import candidate_s, first_deadline_only
 from attnfuzz.generators.model.outcome import Failure

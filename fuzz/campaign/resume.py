@@ -55,7 +55,7 @@ def check_toolchain(
     now: Mapping[str, str], config: CampaignConfig, store: Store, directory: Path
 ) -> None:
     """Raises CampaignError when the campaign that is there ran in another toolchain than that whose
-    environment is `now`: its failures would be told of a torch that never showed them."""
+    environment is `now`: its failures would be reported of a torch that never showed them."""
     there = store.campaign()
     differ = toolchain_differences(there.versions, now) if there else {}
     if differ:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from attnfuzz.corpus.bucket import Bucket
 from attnfuzz.corpus.signature import signature
 from attnfuzz.corpus.store.store import Store
+from attnfuzz.fuzz.campaign.finding_stages import FindingStage
 from attnfuzz.fuzz.campaign.findings_queue import FindingsQueue
 from attnfuzz.fuzz.campaign.investigation import Investigation
-from attnfuzz.fuzz.campaign.stages import FindingStage
 from attnfuzz.fuzz.report.live import BucketView
 
 

@@ -37,7 +37,7 @@ Random attention programs run in sandboxes and are judged against float64 refere
 confirmed, minimized, put into one bucket per cause, and kept with a script that shows it.
 
 Exit codes: 0 done, and nothing failed or changed; 1 done, and something failed or changed; 2 bad
-input, told in one sentence; 70 a defect of attnfuzz, with its traceback; 130 interrupted.
+input, reported in one sentence; 70 a defect of attnfuzz, with its traceback; 130 interrupted.
 With --json every command prints JSON on stdout, an error as {"error": "…"}.
 """
 

@@ -9,7 +9,7 @@ import typer
 
 from attnfuzz.fuzz.cli.common import Json, console, emit, interpreter, note
 from attnfuzz.fuzz.errors import EXIT_INTERRUPTED, EXIT_OK, UserError
-from attnfuzz.fuzz.report.words import counted
+from attnfuzz.fuzz.report.counted import counted
 from attnfuzz.fuzz.shipped import configuration
 from attnfuzz.generators.model.outcome import OF_SETUP
 

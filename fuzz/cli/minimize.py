@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 CONFIRM_RUNS = 5
 MAX_CANDIDATES = 1000
-TELL_EVERY_S = 10.0
+REPORT_EVERY_S = 10.0
 
 
 def register(app: typer.Typer) -> None:
@@ -125,14 +125,14 @@ def minimize(
 
 
 class _Progress:
-    """Tells how far the search is, at each step and every `TELL_EVERY_S` seconds."""
+    """Reports how far the search is, at each step and every `REPORT_EVERY_S` seconds."""
 
     def __init__(self) -> None:
         self._last = time.monotonic()
 
     def __call__(self, stage: Minimize) -> None:
         now = time.monotonic()
-        if stage.progress or now - self._last > TELL_EVERY_S:
+        if stage.progress or now - self._last > REPORT_EVERY_S:
             stage.progress, self._last = False, now
             note(f"{stage.search.evaluated} candidates, {stage.search.steps} accepted")
 

@@ -28,8 +28,8 @@ from attnfuzz.fuzz.cli.common import (
 )
 from attnfuzz.fuzz.environment import differences
 from attnfuzz.fuzz.errors import EXIT_CHANGED, user_path
+from attnfuzz.fuzz.report.counted import counted
 from attnfuzz.fuzz.report.escape import say
-from attnfuzz.fuzz.report.words import counted
 
 if TYPE_CHECKING:
     from attnfuzz.corpus.case import Case
@@ -120,10 +120,10 @@ def replay(
         for case, folder in zip(cases, folders, strict=True):
             check_target(target, case.program, str(folder), bool(files or case.preload))
     on = [target or case.environment.get("target", DEFAULT) for case in cases]
-    tell = _silent if as_json else say
-    places = Places(folders, on, python, files, allowed, workers, tell)
+    report = _silent if as_json else say
+    places = Places(folders, on, python, files, allowed, workers, report)
     results, there = replay_all(cases, places)
-    record(folders, cases, on, results, there, tell=tell)
+    record(folders, cases, on, results, there, report=report)
     verdicts = Counter(result.verdict.value for result in results)
     if as_json:
         rows = zip(folders, cases, results, there, strict=True)

@@ -36,7 +36,7 @@ def run(
     target: Target = DEFAULT,
     as_json: Json = False,
 ) -> None:
-    """Run one program in a sandbox, and tell what became of it.
+    """Run one program in a sandbox, and report what became of it.
 
     Tells the outcome, the layer to blame, the evidence, and what it cost; on a virtual card also
     the kernels that were compiled for it, and what each takes.

@@ -43,7 +43,7 @@ def shorter_deadlines(
 
 def candidate_s(outcome: Outcome, deadlines: Deadlines) -> float:
     """Seconds that a run takes of a program that fails like `outcome` while it is minimized, when a
-    hang is given less time than when it was found, and one that sleeps is told by that."""
+    hang is given less time than when it was found, and one that sleeps is known by that."""
     failure, took = outcome.failure, outcome.cost.phases
     if failure is None or failure.kind is not FailureKind.HANG:
         return outcome.cost.wall_s

@@ -61,8 +61,8 @@ class Finding:
         return self.simplified and self.failure.kind is FailureKind.HANG
 
     def take_confirmation(self, stage: Confirm) -> None:
-        """Notes how often the program failed in fresh runs. Their outcome tells more than that of
-        the run that found it, as long as the kind is the same."""
+        """Notes how often the program failed in fresh runs. Their outcome replaces that
+        of the run that found it, as long as the kind is the same."""
         self.failed, self.runs = stage.failed, stage.runs
         again = stage.outcome
         if again and again.failure and again.failure.kind is self.failure.kind:

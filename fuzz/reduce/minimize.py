@@ -65,8 +65,8 @@ class Minimize:
         alike = [outcome for outcome in outcomes if self.search.judge(program, outcome)]
         other = [outcome for outcome in outcomes if outcome not in alike]
         if not alike or (self._always and other):
-            telling = max(other, key=lambda outcome: outcome.status == "failed")
+            decisive = max(other, key=lambda outcome: outcome.status == "failed")
         else:
-            telling = alike[0]
-        if self.search.report(program, telling):
+            decisive = alike[0]
+        if self.search.report(program, decisive):
             self.progress = True

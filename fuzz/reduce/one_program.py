@@ -13,7 +13,7 @@ from attnfuzz.fuzz.pool.stage import Stage
 from attnfuzz.fuzz.pool.tasks import Handle
 from attnfuzz.fuzz.reduce.finding import Finding
 from attnfuzz.fuzz.reduce.minimize import Minimize
-from attnfuzz.fuzz.reduce.stages import confirmation, minimization, recheck
+from attnfuzz.fuzz.reduce.stage_setup import confirmation, minimization, recheck
 from attnfuzz.generators.model.features import features
 from attnfuzz.generators.model.outcome import Outcome
 from attnfuzz.generators.model.program import Program

@@ -1,6 +1,6 @@
 """Variants: the minimized program at every layer and with every kernel that can say the same.
 
-The matrix (fails, passes, rejects, flaky) is what a maintainer asks for first: it tells whether a
+The matrix (fails, passes, rejects, flaky) is what a maintainer needs first: it shows whether a
 fault is in a kernel, in what wraps it, or in what compiles it.
 """
 
@@ -68,8 +68,8 @@ class Variants:
     the targets that are their names ("target=…"); `matrix` gives what each did: fails, fails
     otherwise, passes, rejects, flaky, or not judged where our reference cannot say it.
 
-    A variant that fails runs once more, to tell flaky from failing. What it fails with is not a
-    finding of its own: the same fault looks different at another layer.
+    A variant that fails runs once more, to distinguish flaky from failing. What it fails with
+    is not a finding of its own: the same fault looks different at another layer.
     """
 
     def __init__(

@@ -20,10 +20,10 @@ def record(
     results: Sequence[Replayed],
     there: Sequence[dict[str, str]],
     *,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> None:
-    """Writes beside each virtual finding that was run on a device what that has shown, and tells
-    it."""
+    """Writes beside each virtual finding that was run on a device what that has shown, and
+    reports it in a line."""
     for folder, case, name, result, now in zip(folders, cases, on, results, there, strict=True):
         recorded_on = TARGETS.get(case.environment.get("target", DEFAULT))
         if recorded_on is None or recorded_on.stand_in is None or not TARGETS[name].can_confirm:
@@ -32,7 +32,7 @@ def record(
             continue
         verdict = _says(recorded_on.name, case.environment, result, now)
         if verdict is None:
-            tell(f"{result.summary}, on another card or torch, says nothing: {folder}")
+            report(f"{result.summary}, on another card or torch, says nothing: {folder}")
             continue
         latest = Confirmation(
             target=name,
@@ -43,7 +43,7 @@ def record(
         )
         with user_path(folder):
             add_confirmation(folder, latest)
-        tell(f"{latest}: {folder}")
+        report(f"{latest}: {folder}")
 
 
 def _says(

@@ -21,7 +21,7 @@ from attnfuzz.fuzz.errors import UserError, user_path
 from attnfuzz.fuzz.pool import opened
 from attnfuzz.fuzz.pool.tasks import RunTask
 from attnfuzz.fuzz.replay.verdict import Recorded, Replayed, not_run, replay
-from attnfuzz.fuzz.report.words import counted
+from attnfuzz.fuzz.report.counted import counted
 from attnfuzz.generators.model.codec import program_id
 from attnfuzz.generators.model.outcome import FailureKind
 from attnfuzz.generators.model.program import Program
@@ -30,8 +30,8 @@ from attnfuzz.generators.model.program import Program
 @dataclass(frozen=True)
 class Places:
     """Where cases lie (`folders`) and run: the target of each, the interpreter, files to execute
-    before, whether those stored with the cases are, how many at a time, and who is told each
-    result, in a line."""
+    before, whether those stored with the cases are, how many at a time, and what is called with
+    a line for each result."""
 
     folders: Sequence[Path]
     targets: Sequence[str]
@@ -39,10 +39,10 @@ class Places:
     files: Sequence[Path]
     allow_preload: bool
     workers: int | None
-    tell: Callable[[str], None]
+    report: Callable[[str], None]
 
     def missing(self) -> dict[str, str]:
-        """Of the targets asked for those that are not to be had, and why. Raises UserError where
+        """Of the wanted targets those that are not to be had, and why. Raises UserError where
         that leaves nothing to run."""
         wanted = set(self.targets)
         if wanted == {DEFAULT}:
@@ -73,14 +73,14 @@ def replay_all(cases: Sequence[Case], at: Places) -> tuple[list[Replayed], list[
             recorded = [_recorded(case) for case in chosen]
 
             def settled(position: int, result: Replayed, places: list[int] = places) -> None:
-                at.tell(f"{result.summary:12} {at.folders[places[position]]}")
+                at.report(f"{result.summary:12} {at.folders[places[position]]}")
 
             if target in missing:
                 results |= {
                     place: not_run(one) for place, one in zip(places, recorded, strict=True)
                 }
                 those = counted(len(places), "case")
-                at.tell(f"not run      {those} of {target}: {missing[target]}")
+                at.report(f"not run      {those} of {target}: {missing[target]}")
                 continue
             count = min(at.workers or len(os.sched_getaffinity(0)), len(places))
             with opened.pool_in(scratch.root, at.python, needed, count, target) as many:

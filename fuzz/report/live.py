@@ -19,8 +19,8 @@ from rich.table import Table
 from rich.text import Text
 
 from attnfuzz.fuzz.report.console import PlainConsole
+from attnfuzz.fuzz.report.counted import counted
 from attnfuzz.fuzz.report.escape import plain
-from attnfuzz.fuzz.report.words import counted
 
 LINE_EVERY_S = 10.0
 BUCKETS_SHOWN = 25

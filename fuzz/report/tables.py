@@ -15,8 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from attnfuzz.actors.targets.registry import DEFAULT
+from attnfuzz.fuzz.report.counted import counted
 from attnfuzz.fuzz.report.escape import plain
-from attnfuzz.fuzz.report.words import counted
 from attnfuzz.generators.model.outcome import SEVERITY
 
 
@@ -134,7 +134,7 @@ def triage(totals: Totals, rows: Iterable[Row], apart: Iterable[Row], where: str
         parts.append(table(others))
     if ordered or others:
         first = (ordered or others)[0].id
-        parts += ["", Text(f"attnfuzz show {first} --dir {where}   tells all about one")]
+        parts += ["", Text(f"attnfuzz show {first} --dir {where}   shows everything about one")]
     if ordered:
         parts.append(Text(f"{where}/corpus   holds a folder for each bucket"))
     if not ordered and not others:

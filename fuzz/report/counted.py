@@ -1,4 +1,4 @@
-"""Numbers with their nouns."""
+"""A number with its noun, singular or plural."""
 
 from __future__ import annotations
 

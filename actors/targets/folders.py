@@ -8,5 +8,5 @@ functions only.
 
 from __future__ import annotations
 
-SORTS = ("cpu", "accelerator", "virtual_card", "interpreted_card", "virtual_npu")
-"""In the order in which their targets are listed."""
+TARGET_FOLDERS = ("cpu", "accelerator", "virtual_card", "interpreted_card", "virtual_npu")
+"""Of the sorts of target, in the order in which their targets are listed."""

@@ -22,7 +22,7 @@ from attnfuzz.fuzz.pool.stage import Stage
 from attnfuzz.fuzz.pool.tasks import Answer, Task
 from attnfuzz.fuzz.reduce.confirm import is_flaky
 from attnfuzz.fuzz.reduce.evaluate import depends_on_memory
-from attnfuzz.fuzz.reduce.stages import confirmation, minimization, recheck
+from attnfuzz.fuzz.reduce.stage_setup import confirmation, minimization, recheck
 from attnfuzz.generators.model.codec import program_id
 from attnfuzz.generators.model.outcome import Outcome
 from attnfuzz.generators.model.program import Program
@@ -57,7 +57,7 @@ class FindingStage(ABC):
         self._work.report(task, answer)
 
     def has_progress(self) -> bool:
-        """Whether a simpler program has been found since it was last asked."""
+        """Whether a simpler program has been found since the last call."""
         return False
 
     @property

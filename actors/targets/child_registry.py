@@ -8,13 +8,13 @@ from __future__ import annotations
 import importlib
 
 from attnfuzz.actors.targets.child_target import ChildTarget
-from attnfuzz.actors.targets.sorts import SORTS
+from attnfuzz.actors.targets.folders import TARGET_FOLDERS
 
 CHILDREN: dict[str, ChildTarget] = {
     name: child
-    for sort in SORTS
+    for folder in TARGET_FOLDERS
     for name, child in importlib.import_module(
-        f"attnfuzz.actors.targets.{sort}.child"
+        f"attnfuzz.actors.targets.{folder}.child"
     ).CHILDREN.items()
 }
 """By target."""

@@ -83,6 +83,19 @@ def test_a_compiled_program_compiles_in_folders_of_its_own(sandbox: Sandbox) -> 
     assert "compile" in outcome.cost.phases
 
 
+def test_inductor_is_warmed_up_for_the_first_program_that_compiles() -> None:
+    with Scratch.create() as scratch, Sandbox(scratch=scratch.root) as fresh:
+        assert fresh.run(source(), JOB).status == "passed"
+        server = fresh._server
+        assert server is not None and not server._warm
+        before = fresh.harness_cpu_s()
+        outcome = fresh.run(source(compiled=True), Job(compile=Compile(fullgraph=False)))
+        assert outcome.status == "passed", outcome
+        assert server is fresh._server and server._warm
+        assert fresh.harness_cpu_s() - before < 1, "a warm-up is no cost of serving"
+        assert fresh.run(source(), JOB).status == "passed"
+
+
 @pytest.mark.parametrize("name", ["SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE"])
 def test_a_fatal_signal_is_a_crash(sandbox: Sandbox, name: str) -> None:
     outcome = sandbox.run(source(f"import os, signal; os.kill(os.getpid(), signal.{name})"), JOB)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -50,6 +51,32 @@ def test_a_tree_of_processes_is_ended_wherever_its_members_went() -> None:
     assert procs.kill_all(find) == []
     parent.wait()
     assert not pids & procs.running().keys()
+
+
+COMPILING = """
+import socket, subprocess, sys
+from attnfuzz.actors.sandbox.zygote import ending_with
+link = socket.socket(fileno=int(sys.argv[1]))
+with ending_with(link):
+    compiler = subprocess.Popen(["sleep", "1000"])
+    print(compiler.pid, flush=True)
+    compiler.wait()
+"""
+
+
+def test_a_zygote_that_compiles_ends_with_its_owner_and_so_does_its_compiler() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        zygote = subprocess.Popen(
+            [sys.executable, "-c", COMPILING, str(theirs.fileno())],
+            pass_fds=[theirs.fileno()], stdout=subprocess.PIPE, text=True, cwd=ROOT,
+        )  # fmt: skip
+    assert zygote.stdout is not None
+    compiler = int(zygote.stdout.readline())
+    assert compiler in procs.running() and zygote.poll() is None
+    ours.close()
+    assert zygote.wait(30) == 1
+    assert compiler not in procs.running()
 
 
 def test_a_process_is_found_by_what_its_environment_says() -> None:

@@ -59,6 +59,8 @@ class ForkServer:
         self._errors = scratch / f"zygote-{self.marker}.txt"
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.link = ours
+        self._toolchain = toolchain
+        self._warm = False
         self._sessions: set[int] = set()
         try:
             headers.mkdir(parents=True, exist_ok=True)
@@ -73,7 +75,7 @@ class ForkServer:
             ours.close()
             raise SandboxError(f"{error.filename or toolchain}: {error.strerror}") from error
         try:
-            self.environment = self._handshake(toolchain)
+            self.environment = self._handshake()
         except BaseException:
             self.close()
             raise
@@ -98,19 +100,25 @@ class ForkServer:
         }
         return inherited | ours | CHILDREN[target].environment()
 
-    def _handshake(self, toolchain: str) -> dict[str, str]:
+    def _handshake(self) -> dict[str, str]:
         try:
-            reply = self.receive(START_S)
+            reply = self._prepared("import torch")
         except ZygoteDied:
             raise SandboxError(
-                f"{toolchain}: cannot import torch and compile: {self._last_words()}"
+                f"{self._toolchain}: cannot import torch: {self._last_words()}"
             ) from None
+        return reply["ready"] | {"cpu": cpu_model(), "os": platform.platform()}
+
+    def _prepared(self, step: str) -> dict[str, Any]:
+        """The zygote's answer once it has done `step`. Raises SandboxError when it cannot, and
+        ZygoteDied."""
+        reply = self.receive(START_S)
         if reply is None:
-            raise SandboxError(f"{toolchain}: importing torch took more than {START_S:.0f} s")
+            raise SandboxError(f"{self._toolchain}: to {step} took more than {START_S:.0f} s")
         if "broken" in reply:
             reason = " ".join(str(reply["broken"]).split())
-            raise SandboxError(f"{toolchain}: cannot import torch and compile: {reason[:600]}")
-        return reply["ready"] | {"cpu": cpu_model(), "os": platform.platform()}
+            raise SandboxError(f"{self._toolchain}: cannot {step}: {reason[:600]}")
+        return reply
 
     def _last_words(self) -> str:
         lines = self._errors.read_text(errors="replace").strip().splitlines()
@@ -127,6 +135,20 @@ class ForkServer:
         if not data:
             raise ZygoteDied
         return json.loads(data)
+
+    def warm_up(self) -> None:
+        """Has the zygote compile once, if it has not, so that later children need not start cold.
+        Raises SandboxError where it cannot, after which it is of no use, and ZygoteDied."""
+        if self._warm:
+            return
+        before = self.cpu_s()
+        try:
+            self.link.send(b'{"op": "warm up"}')
+        except ConnectionError:
+            raise ZygoteDied from None
+        self._prepared("compile")
+        self._cpu_before += self.cpu_s() - before
+        self._warm = True
 
     def fork(self, request: dict[str, Any], limits: Limits, pipe: int) -> int:
         """Forks a child that runs `request` and writes to `pipe`; returns its pid."""

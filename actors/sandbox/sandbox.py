@@ -122,6 +122,8 @@ class Sandbox:
 
     def _attempt(self, source: str, job: Job, *, native: bool) -> Outcome:
         self._runs += 1
+        if job.only_setup or job.function is not None or "compile" in source:
+            self._warm_up()  # a program that compiles unexpectedly only does so more slowly
         attempt = Attempt(self._folder / f"r{self._runs}", job, native)
         began = time.time()
         try:
@@ -133,6 +135,19 @@ class Sandbox:
         if attempt.result is None:
             drop_headers_since(self._headers, began)
         return outcome
+
+    def _warm_up(self) -> None:
+        """Has the zygote compile before the first program that does. What that takes is no
+        program's cost. Raises SandboxError."""
+        for _ in range(2):
+            try:
+                return self._zygote().warm_up()
+            except ZygoteDied:
+                self._retire()
+            except BaseException:
+                self._retire()  # it may still be compiling
+                raise
+        raise SandboxError(f"{self.toolchain}: its process dies before it can compile")
 
     def _write(self, attempt: Attempt, source: str) -> None:
         try:

@@ -1,4 +1,5 @@
-"""What a zygote does once so that its children need not: first compiles.
+"""What a zygote does once, before its first program that compiles, so that its children need not:
+first compiles.
 
 They find the vector instructions, initialise Inductor's patterns and lowerings, and build the
 precompiled header of the default flags; children inherit all of it by fork. On two quiet cores

@@ -5,17 +5,20 @@ needs the standard library and torch alone. It has one thread and touches no acc
 socket (SOCK_SEQPACKET, JSON; the other end is `actors.sandbox.fork_server`) it gets
 
     {"op": "fork", "directory", "token", "limits", "marker"} + the write end of the child's pipe
+    {"op": "warm up"}                 compile once, so that children need not start cold
     {"op": "collect"}                 wait for everything that the last child left behind
 
 and sends {"ready": environment} or {"broken": sentence} once, then for each program {"forked": pid}
-and {"ended": wait status, "cpu_s", "peak_rss_mb", "left": whether processes are left behind}, and
-after collecting {"collected": bool, "cpu_s"}. It ends, with all it started, when the socket closes.
+and {"ended": wait status, "cpu_s", "peak_rss_mb", "left": whether processes are left behind}, after
+warming up {"warm": true} or {"broken": sentence}, and after collecting {"collected": bool,
+"cpu_s"}. It ends, with all it started, when the socket closes.
 
 It is a subreaper, so that whatever a program starts, however it detaches, stays below it.
 """
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import json
 import os
@@ -29,7 +32,8 @@ import sys
 import time
 import traceback
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -70,31 +74,27 @@ def main() -> None:
     try:
         environment = prepare(headers, target)
     except Exception as error:
-        send(link, {"broken": f"{type(error).__name__}: {error}"[:2000]})
+        send(link, broken(error))
         raise
     # From here on the end of the socket says that the owner died. The signal would also come when
     # only the thread that started us ends.
     confine.prctl(confine.PR_SET_PDEATHSIG, 0)
     send(link, {"ready": environment})
     try:
-        serve(link)
+        serve(link, lambda: CHILDREN[target].warm_up_compiler(headers))
     finally:
         procs.kill_all(lambda: procs.descendants(os.getpid()))
 
 
 def prepare(headers: Path, target: str) -> dict[str, str]:
-    """Imports torch and warms it up; returns the environment's description."""
+    """Imports torch, without compiling anything; returns the environment's description."""
     chosen = CHILDREN[target]
     chosen.before_torch(headers / warm.LIBRARIES)
     child.preload_torch()
     torch = sys.modules["torch"]
     torch.set_num_threads(1)
     there = chosen.warm_up(headers)
-    gc.collect()
-    gc.freeze()
-    threads = len(os.listdir("/proc/self/task"))
-    if threads != 1:
-        raise RuntimeError(f"preloading torch started {threads - 1} threads; forking is not safe")
+    settle()
     return {
         "python": platform.python_version(),
         "torch": str(torch.__version__),
@@ -103,6 +103,20 @@ def prepare(headers: Path, target: str) -> dict[str, str]:
         **{name: found for name in OPTIONAL if (found := version(name))},
         **there,
     }
+
+
+def settle() -> None:
+    """Lets children share what is there. Raises RuntimeError where there are threads."""
+    gc.collect()
+    gc.freeze()
+    threads = len(os.listdir("/proc/self/task"))
+    if threads != 1:
+        raise RuntimeError(f"preloading torch started {threads - 1} threads; forking is not safe")
+
+
+def broken(error: Exception) -> dict[str, Any]:
+    """The message that says why no program can run."""
+    return {"broken": f"{type(error).__name__}: {error}"[:2000]}
 
 
 def version(distribution: str) -> str | None:
@@ -124,7 +138,7 @@ def compiler_version() -> str:
     return ran.stdout.partition("\n")[0]
 
 
-def serve(link: socket.socket) -> None:
+def serve(link: socket.socket, compile_once: Callable[[], None]) -> None:
     """Answers requests until the other end closes."""
     while True:
         data, fds, _, _ = socket.recv_fds(link, 1 << 16, 1)
@@ -133,8 +147,43 @@ def serve(link: socket.socket) -> None:
         request = json.loads(data)
         if request["op"] == "collect":
             send(link, collect())
+        elif request["op"] == "warm up":
+            send(link, warm_up(link, compile_once))
         elif not run_one(link, request, fds[0]):
             return
+
+
+def warm_up(link: socket.socket, compile_once: Callable[[], None]) -> dict[str, Any]:
+    """Compiles for all later children; the message that says how that went."""
+    try:
+        with ending_with(link):
+            compile_once()
+        settle()
+    except Exception as error:
+        return broken(error)
+    return {"warm": True}
+
+
+@contextmanager
+def ending_with(link: socket.socket) -> Iterator[None]:
+    """While nobody waits at `link`: ends this process and all that it started as soon as the other
+    end closes. Until then nothing must be sent from there."""
+
+    def look(*_: object) -> None:
+        if select.select([link], [], [], 0)[0]:
+            procs.kill_all(lambda: procs.descendants(os.getpid()))
+            os._exit(1)
+
+    flags = fcntl.fcntl(link, fcntl.F_GETFL)
+    before = signal.signal(signal.SIGIO, look)
+    try:
+        fcntl.fcntl(link, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(link, fcntl.F_SETFL, flags | os.O_ASYNC)
+        look()  # it may have closed before
+        yield
+    finally:
+        fcntl.fcntl(link, fcntl.F_SETFL, flags)
+        signal.signal(signal.SIGIO, before)
 
 
 def run_one(link: socket.socket, request: dict[str, Any], pipe: int) -> bool:

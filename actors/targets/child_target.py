@@ -36,9 +36,12 @@ class ChildTarget(ABC):
 
     @abstractmethod
     def warm_up(self, headers: Path) -> dict[str, str]:
-        """What is done after torch is imported, once for all children: first compiles, with the
-        precompiled headers in `headers`. Starts no thread. Gives entries about the device
-        for the zygote's environment. Raises what torch raises."""
+        """What is done after torch is imported, once for all children; `headers` has precompiled
+        headers. Starts no thread. Gives entries about the device for the zygote's environment.
+        Raises what torch raises."""
+
+    def warm_up_compiler(self, headers: Path) -> None:  # noqa: B027  (some compile in `warm_up`)
+        """First compiles, before the first child whose program compiles. The rest as above."""
 
     @abstractmethod
     def execution(self, settings: dict[str, Any], phases: Phases) -> Execution:

@@ -21,13 +21,16 @@ class CpuChild(ChildTarget):
     def warm_up(self, headers: Path) -> dict[str, str]:
         import torch
 
-        from attnfuzz.actors.sandbox import warm
-
         # Autograd starts a thread per device it finds, later ones of the warm-up's own making
         # included.
         torch.ones(1, requires_grad=True).sum().backward()
-        warm.warm_up(headers)
+        torch.manual_seed(0)
         return {}
+
+    def warm_up_compiler(self, headers: Path) -> None:
+        from attnfuzz.actors.sandbox import warm
+
+        warm.warm_up(headers)
 
     def execution(self, settings: dict[str, Any], phases: Phases) -> Execution:
         from attnfuzz.actors.child.execute import Execution

@@ -134,8 +134,8 @@ class Runner:
     def run(self, program: Program, target: str, failing: bool) -> Found:
         """Runs one program; with `failing` its lines count even if it did not pass, unless it was
         killed, which leaves nothing. Raises UserError where it could not be run."""
-        settings = RunSettings(target=target, confirm_hang=False)
-        outcome = self._executor.run_programs([program], settings)[0]
+        how = RunSettings(target=target, confirm_hang=False)
+        outcome = self._executor.run_programs([program], how)[0]
         if outcome.status == "not_run":
             raise UserError(outcome.rejection or "a program could not be run")
         found = Found(statuses=Counter({outcome.status: 1}))
@@ -156,15 +156,16 @@ class Runner:
         return found
 
     def _add_notes(self, path: Path, found: Found) -> None:
-        noted = json.loads(path.read_text())
-        for file, lines in noted["traced"].items():
-            if file in self._paths:
-                found.traced.setdefault(file, set()).update(lines)
-        found.fired |= Counter(noted["fired"])  # once, in however many ranks
+        with suppress(ValueError):  # cut short by the end of a process that was killed
+            noted = json.loads(path.read_text())
+            for file, lines in noted["traced"].items():
+                if file in self._paths:
+                    found.traced.setdefault(file, set()).update(lines)
+            found.fired |= Counter(noted["fired"])  # once, in however many ranks
 
     def _add_lines(self, path: Path, found: Found) -> None:
         data = CoverageData(str(path))
-        with suppress(CoverageException):  # cut short by the end of a process that was killed
+        with suppress(CoverageException):  # as above
             data.read()
             for file in data.measured_files():
                 found.executed.setdefault(file, set()).update(data.lines(file) or ())

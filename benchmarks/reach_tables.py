@@ -107,8 +107,8 @@ def file_tables(reach: Reach) -> list[Table]:
 
 def pattern_table(reach: Reach) -> Table:
     """A line for each pattern: in how many programs it fired, and as what."""
-    table = _table("fusion patterns", "pattern", "programs", "of these, as")
-    table.columns[2].justify = "left"
+    table = _table("fusion patterns", "pattern", "programs")
+    table.add_column("of these, as")
     for name, found in reach.patterns.items():
         shown = (
             f"{registered.removeprefix(name).lstrip('_').replace('_', ' ')}: {programs}"

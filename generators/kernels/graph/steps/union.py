@@ -9,6 +9,7 @@ from pydantic import Field
 from attnfuzz.generators.kernels.graph.steps.arithmetic import (
     Binary,
     Cast,
+    IsZero,
     Linear,
     Norm,
     Pointwise,
@@ -27,6 +28,7 @@ from attnfuzz.generators.kernels.graph.steps.joins import Cat, Split, Stack
 from attnfuzz.generators.kernels.graph.steps.views import (
     Contiguous,
     Expand,
+    ExpandAs,
     Flatten,
     Flip,
     Permute,
@@ -39,7 +41,7 @@ from attnfuzz.generators.kernels.graph.steps.views import (
 AnyStep = Annotated[
     Permute | Flatten | Unflatten | Unsqueeze | Squeeze | Expand | Slice | Contiguous | Flip
     | Cat | Stack | Split | Cast | Binary | Scale | Pointwise | Linear | Norm
-    | Product | Einsum | MaskScores | Softmax | LogSumExp | Merge | Attend,
+    | Product | Einsum | MaskScores | Softmax | LogSumExp | Merge | Attend | IsZero | ExpandAs,
     Field(discriminator="kind"),
 ]  # fmt: skip
 """A step, told by its `kind`. A new one is appended."""

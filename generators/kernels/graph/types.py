@@ -104,6 +104,10 @@ def scopes(graph: Graph, scope: Scope) -> Iterator[Scope]:
 
 def problems(program: Program, graph: Graph) -> Iterator[Problem]:
     """What is wrong with the graph, first for the program, then for each call."""
+    for i, each in enumerate(graph.parameters):
+        if each.values == "weight" and not (each.rows or each.columns):
+            yield Problem(f"kernel.parameters[{i}].values", "expected another of a 0-d tensor")
+            return
     names = graph.further
     for name in names:
         if name in ("q", "k", "v", "mask") or names.count(name) > 1:

@@ -117,8 +117,8 @@ def problems(program: Program, graph: Graph) -> Iterator[Problem]:
     if graph.mask.padding and axes != {"b", "kv_idx"}:
         yield Problem("kernel.mask.padding", "expected false: the mask is not one of b and kv_idx")
         return
-    if len(set(graph.returns)) != len(graph.returns):
-        yield Problem("kernel.returns", "expected distinct names")
+    if not graph.steps or not graph.returns or len(set(graph.returns)) != len(graph.returns):
+        yield Problem("kernel.returns", "expected distinct names of what steps give")
         return
     for key, extents in scopes_of_calls(program):
         if not all(extents[name] for name in ("Lq", "Lkv", "B")):

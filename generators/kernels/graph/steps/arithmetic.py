@@ -23,7 +23,7 @@ from attnfuzz.generators.kernels.graph.values import (
 from attnfuzz.generators.render.sizes import tuple_of
 
 EPSILON = "1e-5"
-Factor = Annotated[float, Field(allow_inf_nan=False, ge=1e-4, le=1e4)]
+Factor = Annotated[float, Field(allow_inf_nan=False, gt=0, le=1e4)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -228,6 +228,8 @@ class Merge(Step):
     operands: ClassVar[tuple[str, ...]] = ("of", "lse")
 
     def values(self, scope: Scope) -> tuple[Value, ...]:
+        if len(self.of) != 2 or len(self.lse) != 2:
+            raise Unfit("of", "expected two parts")
         one, other = (scope.tensor(name, "of") for name in self.of)
         lse, lse2 = (scope.tensor(name, "lse") for name in self.lse)
         if one.shape != other.shape or lse.shape != lse2.shape:
@@ -260,7 +262,7 @@ class Attend(Step):
     to: Name
     mask: Name | None = None
     causal: bool = False
-    scale: Annotated[float, Field(allow_inf_nan=False, ge=1e-4, le=1e4)] | None = None
+    scale: Annotated[float, Field(allow_inf_nan=False, gt=0, le=1e4)] | None = None
     operands: ClassVar[tuple[str, ...]] = ("q", "k", "v", "mask")
 
     def values(self, scope: Scope) -> tuple[Value, ...]:

@@ -140,6 +140,23 @@ class KernelPlugin(Generic[K]):
         """The same as plain tensor operations."""
         raise NotImplementedError
 
+    def plain_body(self, scene: Scene, inputs: Inputs) -> Body | None:
+        """The whole function as plain tensor operations, where it is not the softmax attention that
+        `meaning` describes; None where it is."""
+        return None
+
+    def takes(self, kernel: K) -> tuple[str, ...]:
+        """Which of q, k and v it is handed."""
+        return ("q", "k", "v")
+
+    def handed_over(self, kernel: K) -> str:
+        """The methods that turn q, k and v, `[B, H, L, D]`, into what it is handed."""
+        return ""
+
+    def with_extents(self, scene: Scene, lines: list[str]) -> list[str]:
+        """`lines` of its function, after statements for the extents that they name."""
+        return scene.with_extents(lines)
+
     def outputs(self, scene: Scene) -> tuple[str, ...]:
         """The names of what it returns: `out`, or `out` and `lse`."""
         return ("out",)
@@ -184,6 +201,10 @@ class KernelPlugin(Generic[K]):
         """Whether a mask that it is given gets a gradient."""
         return False
 
+    def learns(self, kernel: K) -> bool:
+        """Whether further arguments of its own get gradients."""
+        return False
+
     def has_own_mask(self, kernel: K) -> bool:
         """Whether it is handed a mask tensor that is not the program's."""
         return False
@@ -223,6 +244,10 @@ class KernelPlugin(Generic[K]):
     def fitted(self, program: Program) -> Program:
         """The program, made to agree with its kernel after another part was changed."""
         return program if self.takes_score_mod else replace(program, score_mod=None)
+
+    def smaller(self, program: Program) -> Iterator[K]:
+        """Kernels that may be simpler than the program's, the boldest change first."""
+        yield from ()
 
     def variants(self, program: Program) -> Iterator[tuple[str, K]]:
         """This kernel in place of the program's own, which is `interchangeable`, in each way that

@@ -11,13 +11,21 @@ from pydantic import Field
 from attnfuzz.generators.kernels.flash_attn.spec import FlashAttn
 from attnfuzz.generators.kernels.flex.spec import Flex
 from attnfuzz.generators.kernels.function.spec import Function
+from attnfuzz.generators.kernels.graph.spec import Graph
 from attnfuzz.generators.kernels.handwritten.spec import Handwritten
 from attnfuzz.generators.kernels.multihead_attention.spec import MultiheadAttention
 from attnfuzz.generators.kernels.npu_fusion_attention.spec import NpuFusionAttention
 from attnfuzz.generators.kernels.sdpa.spec import Sdpa
 
 Kernel = Annotated[
-    Sdpa | Flex | Handwritten | FlashAttn | NpuFusionAttention | Function | MultiheadAttention,
+    Sdpa
+    | Flex
+    | Handwritten
+    | FlashAttn
+    | NpuFusionAttention
+    | Function
+    | MultiheadAttention
+    | Graph,
     Field(discriminator="kind"),
 ]
 """What computes the attention. Their order is part of the order in which programs are simpler: a

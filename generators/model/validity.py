@@ -270,7 +270,8 @@ def no_gradient(p: Program) -> bool:
 
 
 def _learnable(p: Program) -> bool:
-    if p.mask is not None and plugin_of(p).learns_mask(p.kernel):
+    plugin = plugin_of(p)
+    if plugin.learns(p.kernel) or (p.mask is not None and plugin.learns_mask(p.kernel)):
         return True
     tables = (node for _, node in nodes(p.score_mod) if isinstance(node, FloatLookup))
     return any(node.requires_grad for node in tables)

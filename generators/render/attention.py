@@ -21,7 +21,7 @@ def attention(
     p = scene.program
     checkpoint = p.surround.checkpoint
     around, call = integrated(scene, plugin, inputs)
-    lines = _whole_body(scene, call or plugin.call(scene, inputs), names)
+    lines = _whole_body(scene, call or plugin.call(scene, inputs), names, plugin)
     if p.transform == "none" and checkpoint == "none":
         return [*around, _function("attention", names, lines)]
     inner = _function("attend", names, lines)
@@ -34,7 +34,7 @@ def _function(name: str, names: list[str], lines: list[str]) -> Function:
     return [f"def {name}({', '.join(names)}):", *indented(lines)]
 
 
-def _whole_body(scene: Scene, body: Body, names: list[str]) -> list[str]:
+def _whole_body(scene: Scene, body: Body, names: list[str], plugin: KernelPlugin[Any]) -> list[str]:
     """Surroundings, the kernel and the way back, within their context managers; `names` are the
     arguments."""
     p = scene.program
@@ -48,7 +48,7 @@ def _whole_body(scene: Scene, body: Body, names: list[str]) -> list[str]:
     contexts = [*simulated(scene), *body.contexts]
     if p.autocast:
         contexts.insert(0, f'torch.autocast("{scene.device}", dtype=torch.{p.autocast})')
-    lines = scene.with_extents(lines)
+    lines = plugin.with_extents(scene, lines)
     return [f"with {', '.join(contexts)}:", *indented(lines)] if contexts else lines
 
 

@@ -149,7 +149,9 @@ def parts(
     inputs = plugin.inputs(scene)
     if device == "npu" and NPU not in inputs.imports:
         inputs.imports.append(NPU)
-    main = projected_names(scene) if program.surround.projections else ["q", "k", "v"]
+    main = list(plugin.takes(program.kernel))
+    if program.surround.projections:
+        main = projected_names(scene)
     names = [*main, *rope_names(scene), *inputs.arguments]
     wrt = [name for name in names if name in trained_names(scene) or name in inputs.learnable]
     run = Run(scene, names, wrt, plugin.outputs(scene))

@@ -16,7 +16,12 @@ def reference(
     """The functions that make up `reference(*names)`."""
     transform = scene.program.transform
     outputs = plugin.outputs(scene)
-    lines = _softmax_attention(scene, plugin.meaning(scene, inputs), outputs)
+    body = plugin.plain_body(scene, inputs)
+    if body is not None:
+        returned = f"return {', '.join(body.result)}"
+        lines = plugin.with_extents(scene, [*body.statements, returned])
+    else:
+        lines = _softmax_attention(scene, plugin.meaning(scene, inputs), outputs)
     signature = ", ".join(names)
     main = ", ".join(main_names(names))
     if transform == "vmap":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from functools import cached_property
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render.captures import Captures, Extents
 from attnfuzz.generators.render.quoting import Quoting
-from attnfuzz.generators.render.sizes import Size
+from attnfuzz.generators.render.sizes import Size, inverse_root
 
 RESERVED = (
     "q", "k", "v", "x", "context", "wq", "wk", "wv", "wo", "cos", "sin", "mask", "attn_mask",
@@ -132,20 +131,6 @@ def naming_extents(lines: list[str], names: Mapping[str, str] = NAMES) -> list[s
     text = "\n".join(lines)
     used = [name for name in names if re.search(rf"\b{name}\b", text)]
     return [f"{name} = {names[name]}" for name in used] + lines
-
-
-def inverse_root(n: int) -> str:
-    """1/sqrt(n) as a Python constant expression."""
-    root = math.isqrt(n)
-    if root * root == n and (1.0 / root).hex().startswith("0x1.0000000000000p"):
-        return repr(1.0 / root)
-    return f"{n} ** -0.5"
-
-
-def root(n: int) -> str:
-    """sqrt(n) as a Python constant expression."""
-    exact = math.isqrt(n)
-    return repr(float(exact)) if exact * exact == n else f"{n} ** 0.5"
 
 
 def dtype_argument(dtype: str) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import re
+
 Size = int | str
 
 
@@ -9,6 +12,8 @@ def plus(size: Size, extra: int) -> Size:
     """`size + extra`."""
     if isinstance(size, int):
         return size + extra
+    if found := re.fullmatch(r"(.*) ([+-]) (\d+)", size):
+        size, extra = found[1], extra + int(found[2] + found[3])
     return f"{size} + {extra}" if extra > 0 else f"{size} - {-extra}" if extra else size
 
 
@@ -62,3 +67,17 @@ def product(sizes: tuple[Size, ...]) -> Size:
     if not names or not constant:
         return constant
     return " * ".join([*names, *([str(constant)] if constant != 1 else [])])
+
+
+def inverse_root(n: int) -> str:
+    """1/sqrt(n) as a Python constant expression."""
+    root = math.isqrt(n)
+    if root * root == n and (1.0 / root).hex().startswith("0x1.0000000000000p"):
+        return repr(1.0 / root)
+    return f"{n} ** -0.5"
+
+
+def root(n: int) -> str:
+    """sqrt(n) as a Python constant expression."""
+    exact = math.isqrt(n)
+    return repr(float(exact)) if exact * exact == n else f"{n} ** 0.5"

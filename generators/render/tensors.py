@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.model.program import Input, Layout
 from attnfuzz.generators.render.scene import Scene, dtype_argument
 from attnfuzz.generators.render.sizes import Size, commas, plus, times, tuple_of
@@ -86,24 +87,27 @@ def attention_inputs(scene: Scene) -> list[str]:
         "v": (scene.batch, scene.kv_heads, scene.kv_len, scene.v_head_dim),
     }
     grads = set(p.training.wrt) if p.training else set()
+    plugin = plugin_of(p)
+    handed, taken = plugin.handed_over(p.kernel), plugin.takes(p.kernel)
     lines: list[str] = []
     packed = {"none": (), "kv": ("k", "v"), "qkv": ("q", "k", "v")}[p.packed]
     for name, shape in shapes.items():
-        if name in packed:
+        if name in packed or name not in taken:
             continue
         entry: Input = getattr(p, name)
-        lines.append(f"{name} = {_separate(entry, shape, name in grads)}")
+        lines.append(f"{name} = {_separate(entry, shape, name in grads, handed)}")
     if packed:
         lines.append(f"{', '.join(packed)} = {_packed(scene, packed)}")
         lines += [f"{name}.requires_grad_()" for name in packed if name in grads]
     return lines
 
 
-def _separate(entry: Input, shape: Shape, grad: bool) -> str:
+def _separate(entry: Input, shape: Shape, grad: bool, handed: str) -> str:
     layout = entry.layout
     views = view(layout, shape)
     if entry.values != "nan_at_masked":
         views += expansion(layout, shape)
+    views += handed
     text = tensor(entry, shape, views, stored(layout, shape))
     if not grad:
         return text

@@ -46,6 +46,7 @@ def proposals(program: Program) -> Iterator[Program]:
     """Changes of the program, boldest first; not all are valid, simpler or distinct."""
     return chain(
         resets(program),
+        kernels(program),
         calls(program),
         shapes(program),
         expressions(program),
@@ -92,6 +93,12 @@ def resets(p: Program) -> Iterator[Program]:
     yield replace(p, kernel=Sdpa(), mask=None)
     yield replace(p, seed=0, grad_mode="default", dirty_memory=False)
     yield replace(p, seed=0)
+
+
+def kernels(p: Program) -> Iterator[Program]:
+    """The kernel made simpler as its plug-in knows how."""
+    for kernel in plugin_of(p).smaller(p):
+        yield replace(p, kernel=kernel)
 
 
 def _compile(p: Program) -> Iterator[Program]:

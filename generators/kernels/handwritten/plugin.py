@@ -13,8 +13,8 @@ from attnfuzz.generators.model.problem import Problem, lengths
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render.dense import dense_mask, full_shape
 from attnfuzz.generators.render.mods import INDICES
-from attnfuzz.generators.render.scene import Scene, dtype_argument, inverse_root, root
-from attnfuzz.generators.render.sizes import Size, commas, product
+from attnfuzz.generators.render.scene import Scene, dtype_argument
+from attnfuzz.generators.render.sizes import Size, commas, inverse_root, product, root
 
 FLAT = ("bmm", "baddbmm")
 SMALLEST_SCALE = 1e-9

@@ -1,0 +1,168 @@
+"""Programs of graphs: what models do around attention, and several attentions at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import strategies as st
+
+from attnfuzz.generators.kernels.graph import fit, idioms, types
+from attnfuzz.generators.kernels.graph.attending import Attending, Ways
+from attnfuzz.generators.kernels.graph.building import Builder, Forms
+from attnfuzz.generators.kernels.graph.families import Families, Setting
+from attnfuzz.generators.kernels.graph.idioms import IDIOMS, Idiom
+from attnfuzz.generators.kernels.graph.spec import Graph, MaskForm
+from attnfuzz.generators.model.expressions import mask_axes
+from attnfuzz.generators.model.masks import Causal, KeyPadding, Mask
+from attnfuzz.generators.model.program import Call, Input, Layout, Program, Shape, Surround
+from attnfuzz.generators.strategies import kernel
+from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
+from attnfuzz.generators.strategies.inputs import BSHD
+from attnfuzz.generators.strategies.kernel import Parts
+from attnfuzz.generators.strategies.placing import placed
+from attnfuzz.generators.strategies.shapes import affordable
+
+LONGEST = 256
+WIDEST = 256
+"""Of Hq * D: weights are its square."""
+ATTENTIONS = 3
+"""As many may be in one graph: each costs at most a part of what a program may."""
+
+
+class Drawing(kernel.Drawing):
+    """Half of the programs are one attention, written as models write it; the others have
+    projections, norms and residuals around it, or several attentions."""
+
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts)
+        self.forms, self.ways = Forms(self.swarm), Ways(self.swarm)
+        several: Any = ((3, "cross"), (3, "split"), (2, "sink"), (2, "shared"), (2, "layers"))
+        projected: Any = ((6, "projected"),)
+        self.family = weighted(
+            (8, "single"),
+            (8, "idiom"),
+            *(several if self.has("graph.several") else ()),
+            *(projected if self.has("graph.projected") else ()),
+        )
+        self.given = weighted((3, "bhld"), (3, "blhd"), (1, "merged"), (1, "flat"))
+        self.returned = weighted((5, "bhld"), (3, "blhd"), (3, "merged"), (1, "flat"))
+        self.has_mask = weighted((4, "none"), (3, "causal"), (3, "tree"))
+        self.mask_form = weighted((4, "bool"), (4, "additive"), (1, "zero_one"), (2, "biased"))
+        self.fill = weighted((2, "-inf"), (1, "finfo_min"))
+        self.mask_dtype = weighted((4, "q"), (1, "float32"))
+        self.mask_rank = weighted((2, 4), (1, 2))
+        self.also = one_in(5) if self.has("graph.returns") else st.just(False)
+        self.bshd = st.booleans()
+        self.checkpoint = self.running.checkpoints(150)
+        self.idiom = st.sampled_from(IDIOMS)
+        self.select = weighted((2, "tensor"), (1, "-inf"))
+
+    def draw(self, draw: Draw, backend: str) -> Program:
+        family = draw(self.family)
+        shape = self._size(draw, family)
+        idiom = draw(self.idiom) if family == "idiom" else None
+        if idiom is not None:
+            shape = replace(shape, kv_heads=shape.q_heads)
+        mask = self._mask(draw, shape, family, idiom)
+        training = None
+        if draw(self.running.trains):
+            training = self.running.training(draw, False)
+        dtypes = draw(self.inputs.dtypes_and_double)
+        p = Program(shape=shape, mask=mask, training=training)
+        p = replace(p, **self._inputs(draw, p, dtypes[0]))
+        compiled = self.running.compile(draw, backend)
+        static = compiled is not None and compiled.dynamic is False
+        calls = self.running.further_calls(draw, shape, shape.q_len == shape.kv_len, static)
+        p = replace(
+            p,
+            compile=compiled,
+            calls=tuple(_fitting(call) for call in calls),
+            surround=Surround(checkpoint=draw(self.checkpoint)),
+            grad_mode="default" if training is not None else draw(self.running.grad_mode),
+            dirty_memory=draw(self.running.dirty),
+        )
+        return fit.fitted(p, self._graph(draw, p, family, idiom))
+
+    def _graph(self, draw: Draw, p: Program, family: str, idiom: Idiom | None) -> Graph:
+        given: Any = "merged" if family == "projected" else draw(self.given)
+        form = self._mask_form(draw, p, idiom)
+        if idiom is not None:
+            given = "blhd" if idiom.permuted else "bhld"
+        _, extents = next(types.scopes_of_calls(p))
+        graph = Graph(given=given, mask=form, steps=())  # only its arguments are looked at
+        scope = types.arguments(p, graph, extents)
+        builder = Builder(draw, self.forms, scope, p.q.dtype)
+        if idiom is not None:
+            return builder.graph(given, form, idioms.write(builder, idiom, draw(self.select)))
+        attending = Attending(builder, self.ways, form)
+        setting = Setting(given, draw(self.returned), "mask" if p.mask is not None else None)
+        returns = Families(builder, attending, setting, draw(self.also)).build(family)
+        return builder.graph(given, form, returns)
+
+    def _mask_form(self, draw: Draw, p: Program, idiom: Idiom | None) -> MaskForm:
+        if p.mask is None:
+            return MaskForm()
+        form: Any = draw(self.mask_form)
+        if idiom is not None:
+            added = form if form in ("additive", "biased") else "additive"
+            form = {"add": added, "where_add": "additive", "padding": "zero_one"}.get(
+                idiom.masking, "bool"
+            )
+            if idiom.masking == "padding":
+                return MaskForm(form=form, padding=True)
+        flat = not mask_axes(p.mask) & {"b", "h"}
+        rank = draw(self.mask_rank)
+        return MaskForm(
+            form=form,
+            fill=draw(self.fill) if form in ("additive", "biased") else "-inf",
+            dtype=draw(self.mask_dtype) if form != "bool" else "q",
+            rank=rank if flat else 4,
+        )
+
+    def _inputs(self, draw: Draw, p: Program, dtype: Any) -> dict[str, Any]:
+        lie = placed(draw, self.inputs, p.shape, (dtype,) * 3)
+        layouts = [BSHD] * 3 if draw(self.bshd) else lie.layouts
+        layouts = [Layout() if layout.expand else layout for layout in layouts]
+        values: Any = self.inputs.draw_values(draw, dtype == "float16")
+        return {
+            name: Input(dtype=dtype, layout=layout, values=value)
+            for name, layout, value in zip(("q", "k", "v"), layouts, values, strict=True)
+        }
+
+    def _size(self, draw: Draw, family: str) -> Shape:
+        shape = self.shapes.draw(draw)
+        q_len, kv_len = (max(1, min(n, LONGEST)) for n in (shape.q_len, shape.kv_len))
+        shape = replace(shape, q_len=q_len, kv_len=kv_len)
+        if family == "split":
+            shape = replace(shape, kv_len=max(kv_len, 4))
+        if family in ("projected", "cross", "layers"):
+            shape = replace(shape, v_head_dim=None)
+        if family == "projected":
+            dim = min(shape.head_dim, WIDEST)
+            heads = max(1, min(shape.q_heads, WIDEST // dim))
+            shape = replace(
+                shape, head_dim=dim, q_heads=heads, kv_heads=heads, q_len=kv_len, kv_len=kv_len
+            )
+        most = self.swarm.place.max_cost // ATTENTIONS
+        shape = affordable(shape, most)
+        if family == "projected":
+            shape = replace(shape, kv_heads=shape.q_heads, kv_len=shape.q_len)
+        return shape
+
+    def _mask(self, draw: Draw, shape: Shape, family: str, idiom: Idiom | None) -> Mask | None:
+        which = draw(self.has_mask)
+        if idiom is not None and idiom.masking == "none":
+            return None
+        if idiom is not None and idiom.masking == "padding":
+            return KeyPadding()
+        if idiom is not None:
+            which = "causal" if which == "none" else which
+        if which == "none" or family in ("split", "sink"):
+            return None
+        return Causal() if which == "causal" else self.masks.draw(draw, shape)
+
+
+def _fitting(call: Call) -> Call:
+    q_len, kv_len = (max(4, min(n, LONGEST)) for n in (call.q_len, call.kv_len))
+    return replace(call, q_len=q_len, kv_len=kv_len)

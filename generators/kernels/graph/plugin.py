@@ -1,0 +1,205 @@
+"""A graph of steps: how it is written, what it means, what it supports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin
+from attnfuzz.generators.kernels.graph import fit, shrinking, types
+from attnfuzz.generators.kernels.graph.spec import Graph, Parameter
+from attnfuzz.generators.kernels.graph.steps.step import Step
+from attnfuzz.generators.kernels.graph.values import Scope, Value
+from attnfuzz.generators.kernels.shared_refusals import AUTOGRAD
+from attnfuzz.generators.model.choices import choices
+from attnfuzz.generators.model.problem import Problem, lengths
+from attnfuzz.generators.model.program import Program, Surround
+from attnfuzz.generators.model.tree import class_of, kind_of
+from attnfuzz.generators.render.dense import dense_mask
+from attnfuzz.generators.render.scene import Scene, dtype_argument, naming_extents
+from attnfuzz.generators.render.sizes import commas
+
+Lines = Callable[[Step, Scope], list[str]]
+
+HANDED = {
+    "bhld": "",
+    "blhd": ".transpose(1, 2)",
+    "merged": ".transpose(1, 2).flatten(2)",
+    "flat": ".flatten(0, 1)",
+}
+LENGTHS = {"bhld": 2, "blhd": 1, "merged": 1, "flat": 1}
+"""Which dimension of q and k is the length."""
+
+
+class GraphPlugin(KernelPlugin[Graph]):
+    """The reference composes as the graph does: each step is followed by its plain meaning."""
+
+    spec_class = Graph
+    interchangeable = False
+    recognised_as_sdpa = True
+    refusals = AUTOGRAD
+
+    # How it is written.
+
+    def takes(self, kernel: Graph) -> tuple[str, ...]:
+        _, needed = types.live(kernel)
+        used = needed | {other.like for other in kernel.others}
+        return tuple(name for name in ("q", "k", "v") if name in used)
+
+    def handed_over(self, kernel: Graph) -> str:
+        return HANDED[kernel.given]
+
+    def inputs(self, scene: Scene) -> Inputs:
+        graph, inputs = self.spec(scene.program), Inputs()
+        training = scene.program.training is not None
+        for other in graph.others:
+            grad = ".requires_grad_()" if training else ""
+            inputs.statements.append(f"{other.name} = torch.randn_like({other.like}){grad}")
+            inputs.arguments.append(other.name)
+        for parameter in graph.parameters:
+            text = _parameter(scene, graph, parameter)
+            if training:
+                text = f"({text})" if " + " in text or " / " in text else text
+                text += ".requires_grad_()"
+            inputs.statements.append(f"{parameter.name} = {text}")
+            inputs.arguments.append(parameter.name)
+        if training:
+            inputs.learnable = list(inputs.arguments)
+        inputs.floating = list(inputs.arguments)
+        if scene.program.mask is not None:
+            self._mask(scene, graph, inputs)
+        return inputs
+
+    def _mask(self, scene: Scene, graph: Graph, inputs: Inputs) -> None:
+        program, form = scene.program, graph.mask
+        assert program.mask is not None
+        shape = types.mask_value(program, form, self._extents(scene)).shape
+        whole = (shape[0], 1, 1, shape[1]) if form.padding else shape
+        inputs.statements += dense_mask(program.mask, scene, "mask", whole)
+        inputs.statements += ["mask = mask[:, 0, 0]"] if form.padding else []
+        inputs.arguments.append("mask")
+        if form.form == "bool":
+            return
+        inputs.floating.append("mask")
+        dtype = "float32" if form.dtype == "float32" else program.q.dtype
+        if form.form == "zero_one":
+            inputs.statements.append(f"mask = mask.to(torch.{dtype})")
+            return
+        made = "randn" if form.form == "biased" else "zeros"
+        start = f"torch.{made}({commas(shape)}{dtype_argument(dtype)})"
+        fill = 'float("-inf")' if form.fill == "-inf" else f"torch.finfo(torch.{dtype}).min"
+        inputs.statements.append(f"mask = {start}.masked_fill(~mask, {fill})")
+
+    def call(self, scene: Scene, inputs: Inputs) -> Body:
+        return self._body(scene, lambda step, scope: step.text(scope))
+
+    def plain_body(self, scene: Scene, inputs: Inputs) -> Body:
+        return self._body(scene, lambda step, scope: step.plain(scope))
+
+    def _body(self, scene: Scene, lines: Lines) -> Body:
+        graph = self.spec(scene.program)
+        before = types.arguments(scene.program, graph, self._extents(scene).sizes)
+        statements: list[str] = []
+        for step, scope in zip(graph.steps, types.scopes(graph, before), strict=False):
+            statements += lines(step, scope)
+        return Body(list(graph.returns), statements)
+
+    def _extents(self, scene: Scene) -> Scope:
+        return Scope(types.sizes(scene.program, scene.batch, scene.q_len, scene.kv_len))
+
+    def with_extents(self, scene: Scene, lines: list[str]) -> list[str]:
+        graph = self.spec(scene.program)
+        taken, length = self.takes(graph), LENGTHS[graph.given]
+        heads = scene.q_heads if taken[0] == "q" else scene.kv_heads
+        batch = f"{taken[0]}.shape[0]"
+        batch += f" // {heads}" if graph.given == "flat" and heads > 1 else ""
+        key = next((name for name in ("k", "v") if name in taken), "q")
+        query = "q" if "q" in taken else key
+        names = {"B": batch, "Lq": f"{query}.shape[{length}]", "Lkv": f"{key}.shape[{length}]"}
+        return naming_extents(lines, names)
+
+    def outputs(self, scene: Scene) -> tuple[str, ...]:
+        return self.spec(scene.program).returns
+
+    # What it supports.
+
+    def problems(self, program: Program) -> Iterator[Problem]:
+        p, graph = program, self.spec(program)
+        taken = self.takes(graph)
+        every = len(taken) == 3
+        surround = Surround(checkpoint=p.surround.checkpoint)
+        for key, wrong in (
+            ("transform", p.transform != "none"),
+            ("autocast", p.autocast is not None),
+            ("surround", p.surround != surround),
+            ("training.double", p.training is not None and p.training.double),
+            ("packed", p.packed != "none" and (graph.given != "bhld" or not every)),
+            ("mesh", p.mesh is not None),
+        ):
+            if wrong:
+                yield Problem(key, "expected none with a graph")
+                return
+        for name in ("k", "v"):
+            if getattr(p, name).dtype != p.q.dtype:
+                yield Problem(f"{name}.dtype", "expected q's")
+                return
+        if not taken:
+            yield Problem("kernel.steps", "expected one that reads q, k or v")
+            return
+        for key, q_len, kv_len in lengths(p):
+            if q_len != kv_len and ("q" not in taken or not {"k", "v"} & {*taken}):
+                yield Problem(f"{key}.kv_len", f"expected q_len ({q_len}), as not all is read")
+                return
+        yield from types.problems(p, graph)
+
+    def gqa_enabled(self, kernel: Graph) -> bool:
+        return True
+
+    def keeps_layout(self, kernel: Graph) -> bool:
+        return False
+
+    def learns(self, kernel: Graph) -> bool:
+        return bool(kernel.parameters or kernel.others)
+
+    def depends_on_batch(self, kernel: Graph) -> bool:
+        """Its further arguments have batches too, and the first dimension need not be one."""
+        return True
+
+    # How its programs are simplified.
+
+    def features(self, program: Program) -> Iterator[str]:
+        graph = self.spec(program)
+        yield "kernel.graph"
+        yield from choices(graph, "kernel.graph")
+        yield from choices(graph.mask, "kernel.graph.mask")
+        if graph.others:
+            yield "kernel.graph.others"
+        if graph.parameters:
+            yield "kernel.graph.parameters"
+        if len(graph.returns) > 1:
+            yield "kernel.graph.returns"
+        for step in graph.steps:
+            kind = f"step.{kind_of(class_of(step))}"
+            yield kind
+            yield from choices(step, kind)
+
+    def smaller(self, program: Program) -> Iterator[Graph]:
+        return shrinking.smaller(self.spec(program))
+
+    def fitted(self, program: Program) -> Program:
+        return fit.fitted(program, self.spec(program))
+
+
+def _parameter(scene: Scene, graph: Graph, parameter: Parameter) -> str:
+    """The expression for a further argument."""
+    scope = Scope(types.sizes(scene.program, scene.batch, scene.q_len, scene.kv_len))
+    scope = types.arguments(scene.program, graph, scope.sizes)
+    value: Value = scope.values[parameter.name]
+    kind = dtype_argument(value.dtype)
+    where = commas(value.shape) if value.shape else "()"
+    if parameter.values == "positive":
+        return f"torch.rand({where}{kind}) + 0.5"
+    drawn = f"torch.randn({where}{kind})"
+    return f"{drawn} / {value.shape[-1]} ** 0.5" if parameter.values == "weight" else drawn
+
+
+PLUGIN = GraphPlugin()

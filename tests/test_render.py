@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from attnfuzz.generators.kernels.base import Body
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
+from attnfuzz.generators.kernels.registry import REGISTRY
 from attnfuzz.generators.kernels.specs import Flex, Function, Handwritten, Sdpa
 from attnfuzz.generators.model import masks, scores
 from attnfuzz.generators.model.indices import Index, IntBinary, IntConst, Table
@@ -230,3 +232,25 @@ def test_only_needed_brackets() -> None:
     )
     text = source(Program(kernel=Flex(block_mask=BlockMaskSpec()), mask=mask))
     assert "return (q_idx - 2) % 2 == q_idx - (q_idx - 2)\n" in text
+
+
+def test_a_kernel_may_write_its_reference_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = Body(
+        ["out", "probs"], ["probs = torch.softmax(q @ k.mT, dim=-1)", "out = probs @ v[:B]"]
+    )
+    monkeypatch.setattr(type(REGISTRY["sdpa"]), "plain_body", lambda *_: body)
+    around = Program(
+        surround=Surround(qk_norm=True, epilogue="scaled"),
+        calls=(Call(batch=2, q_len=4, kv_len=4),),
+    )
+    text = source(around).partition("def reference(q, k, v):\n")[2].partition("\n\n\n")[0]
+    norm = "t * torch.rsqrt(t.square().mean(dim=-1, keepdim=True) + 1e-6)"
+    assert text.splitlines() == [
+        "    B = q.shape[0]",
+        f"    q, k = ({norm} for t in (q, k))",
+        "    probs = torch.softmax(q @ k.mT, dim=-1)",
+        "    out = probs @ v[:B]",
+        "    return out * 0.5, probs",
+    ]
+    derived = source(Program(transform="grad"))
+    assert "    return out\n" in derived

@@ -13,20 +13,21 @@ from attnfuzz.generators.render.scene import Scene, dtype_argument
 from attnfuzz.generators.render.sizes import commas
 
 
-def weight(
-    scene: Scene, inputs: Inputs, name: str, shape: tuple[int, ...], trained: bool, shift: str = ""
-) -> None:
-    """Adds a parameter `name` to `inputs`: a matrix has variance 1 / its columns, so that
-    projections keep the scale; `shift` is an expression that is added."""
-    text = f"torch.randn({commas(shape)}{dtype_argument(scene.program.q.dtype)})"
-    text = f"{text} / {shape[-1]} ** 0.5" if len(shape) == 2 else text
-    text = f"{text} + {shift}" if shift else text
-    product = " / " in text or " + " in text
+def weight(inputs: Inputs, name: str, text: str, trained: bool) -> None:
+    """Adds a parameter `name` to `inputs`, made by the expression `text`."""
+    product = any(sign in text for sign in (" / ", " + ", " - "))
     grad = f"({text}).requires_grad_()" if product else f"{text}.requires_grad_()"
     inputs.statements.append(f"{name} = {grad if trained else text}")
     inputs.arguments.append(name)
     inputs.floating.append(name)
     inputs.learnable += [name] * trained
+
+
+def drawn(scene: Scene, shape: tuple[int, ...]) -> str:
+    """A random parameter of that shape: a matrix has variance 1 / its columns, so that projections
+    keep the scale."""
+    text = f"torch.randn({commas(shape)}{dtype_argument(scene.program.q.dtype)})"
+    return f"{text} / {shape[-1]} ** 0.5" if len(shape) == 2 else text
 
 
 def module_problems(p: Program) -> Iterator[Problem]:

@@ -41,6 +41,25 @@ def biased(name: str, queries: Size, keys: Size) -> str:
     return f"{name} -= {distance} / 8"
 
 
+class OwnKeys(Scene):
+    """A scene in which the queries are the keys too."""
+
+    @property
+    def kv_len(self) -> Size:
+        """Lq."""
+        return self.q_len
+
+    @property
+    def lengths(self) -> list[tuple[int, int]]:
+        """Lq, twice, of every call."""
+        return [(q_len, q_len) for q_len, _ in super().lengths]
+
+    @classmethod
+    def of(cls, scene: Scene) -> OwnKeys:
+        """`scene` with its queries for keys."""
+        return cls(scene.program, scene.device, scene.inputs_device, scene.times, scene.quoting)
+
+
 def sees_first_key(mask: Mask | None) -> bool:
     """Whether every query sees the first key, which is never padding: true only where that is
     plain."""

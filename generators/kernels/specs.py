@@ -15,9 +15,17 @@ from attnfuzz.generators.kernels.handwritten.spec import Handwritten
 from attnfuzz.generators.kernels.multihead_attention.spec import MultiheadAttention
 from attnfuzz.generators.kernels.npu_fusion_attention.spec import NpuFusionAttention
 from attnfuzz.generators.kernels.sdpa.spec import Sdpa
+from attnfuzz.generators.kernels.transformer_layer.spec import TransformerLayer
 
 Kernel = Annotated[
-    Sdpa | Flex | Handwritten | FlashAttn | NpuFusionAttention | Function | MultiheadAttention,
+    Sdpa
+    | Flex
+    | Handwritten
+    | FlashAttn
+    | NpuFusionAttention
+    | Function
+    | MultiheadAttention
+    | TransformerLayer,
     Field(discriminator="kind"),
 ]
 """What computes the attention. Their order is part of the order in which programs are simpler: a

@@ -108,6 +108,10 @@ PROFILES: dict[str, Profile] = {
         (("multihead_attention", 1),),
         (("none", 5), ("eager", 1), ("aot_eager", 2), ("inductor", 2)),
     ),
+    "modules": Profile(
+        (("multihead_attention", 1), ("transformer_layer", 1)),
+        (("none", 5), ("eager", 1), ("aot_eager", 2), ("inductor", 2)),
+    ),
     "function": Profile(
         (("function", 1),), (("none", 2), ("eager", 2), ("aot_eager", 3), ("inductor", 3))
     ),

@@ -42,8 +42,8 @@ class Drawing(kernel.Drawing):
         self.is_refused = self.has("refused")
         self.padding, self.padded = one_in(3), one_in(2)
         self.without_bias, self.zero_attn, self.bias_kv = one_in(6), one_in(6), one_in(6)
-        self.by_function, self.separate = one_in(5), one_in(3)
-        self.static = weighted((3, "none"), (1, "key"), (1, "value"), (2, "both"))
+        self.by_function, self.separate = one_in(4), one_in(3)
+        self.static = weighted((1, "none"), (1, "key"), (1, "value"), (2, "both"))
         self.unbatched, self.nested = one_in(10), one_in(4)
         self.even_heads = weighted((3, True), (1, False))
         self.bshd = st.booleans()
@@ -56,15 +56,18 @@ class Drawing(kernel.Drawing):
         unbatched = not fast and draw(self.unbatched)
         shape = replace(shape, batch=1) if unbatched else shape
         nested = fast and backend == "none" and not shape.q_heads % 2 and draw(self.nested)
-        extra = {
-            "add_zero_attn": not fast and draw(self.zero_attn),
-            "add_bias_kv": not fast and draw(self.bias_kv),
-        }
-        mask = None if nested else self._mask(draw, shape, any(extra.values()))
+        zero_attn, bias_kv = (not fast and draw(one) for one in (self.zero_attn, self.bias_kv))
+        extra_key = zero_attn or bias_kv
+        mask = None if nested else self._mask(draw, shape, extra_key)
         training = None
         if not fast and draw(self.running.trains):
             training = self._training(draw, own, unbatched)
-        attention = replace(self._kernel(draw, own, mask, extra), unbatched=unbatched)
+        attention = replace(
+            self._kernel(draw, own, mask, extra_key),
+            add_zero_attn=zero_attn,
+            add_bias_kv=bias_kv,
+            unbatched=unbatched,
+        )
         if fast:
             attention = self._fast(draw, attention, mask, nested)
         elif draw(self.by_function):
@@ -129,14 +132,14 @@ class Drawing(kernel.Drawing):
         )
 
     def _kernel(
-        self, draw: Draw, own: bool, mask: Mask | None, extra: dict[str, bool]
+        self, draw: Draw, own: bool, mask: Mask | None, extra_key: bool
     ) -> MultiheadAttention:
         mode: Any = draw(self.mode)
         form: Any = draw(self.form)
         depends = mask is not None and bool(mask_axes(mask) & {"b", "h"})
         causal = mask == Causal() and form != "biased" and draw(self.hint)
         wrong = mask is None and mode == "train" and self.is_refused and draw(self.wrong_hint)
-        padded = (sees_first_key(mask) or any(extra.values())) and draw(self.padding)
+        padded = (extra_key or sees_first_key(mask)) and draw(self.padding)
         return MultiheadAttention(
             mode=mode,
             self_attention=own,
@@ -147,7 +150,6 @@ class Drawing(kernel.Drawing):
             mask_rank=3 if depends else draw(self.rank) if mask is not None else 2,
             is_causal=causal or wrong,
             key_padding="none" if not padded else "bool" if form == "bool" else "float",
-            **extra,
         )
 
     def _shape(self, draw: Draw, own: bool, even: bool) -> Shape:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from attnfuzz.generators.kernels import padding
 from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning
-from attnfuzz.generators.kernels.modules import weight
+from attnfuzz.generators.kernels.modules import drawn, weight
 from attnfuzz.generators.kernels.multihead_attention import rules
 from attnfuzz.generators.kernels.multihead_attention.spec import MultiheadAttention
 from attnfuzz.generators.kernels.refusal import Refusal
@@ -69,7 +69,7 @@ class MultiheadAttentionPlugin(KernelPlugin[MultiheadAttention]):
         for name, shape in _parameters(scene, spec).items():
             of_static = name in [f"{each}_proj_weight" for each in unused]
             trained = scene.program.training is not None and not of_static
-            weight(scene, inputs, _argument(name), shape, trained)
+            weight(inputs, _argument(name), drawn(scene, shape), trained)
 
     def _mask(self, scene: Scene, spec: MultiheadAttention) -> list[str]:
         mask = scene.program.mask
@@ -85,7 +85,7 @@ class MultiheadAttentionPlugin(KernelPlugin[MultiheadAttention]):
     def call(self, scene: Scene, inputs: Inputs) -> Body:
         spec = self.spec(scene.program)
         statements = _merged(spec)
-        options = {
+        options: dict[str, str] = {
             name: name for name in ("attn_mask", "key_padding_mask") if name in inputs.arguments
         }
         options |= {"need_weights": "False"} if spec.need_weights == "none" else {}
@@ -102,8 +102,10 @@ class MultiheadAttentionPlugin(KernelPlugin[MultiheadAttention]):
             call = f"torch.func.functional_call(module, parameters, ({names}), options)"
         if spec.need_weights != "none":
             return Body(["out", "weights"], [*statements, f"out, weights = {call}"])
-        padded = f".to_padded_tensor(0.0, {_result_shape(scene)})" if spec.nested else ""
-        return Body([f"{call}[0]{padded}"], statements)
+        if spec.nested:
+            shape = tuple_of((scene.batch, scene.q_len, scene.q_heads * scene.head_dim))
+            return Body([f"out.to_padded_tensor(0.0, {shape})"], [*statements, f"out, _ = {call}"])
+        return Body([f"{call}[0]"], statements)
 
     def meaning(self, scene: Scene, inputs: Inputs) -> Meaning:
         spec, modify = self.spec(scene.program), []
@@ -112,7 +114,7 @@ class MultiheadAttentionPlugin(KernelPlugin[MultiheadAttention]):
             modify.append('scores = scores.masked_fill(padded[:, None, None], float("-inf"))')
         for name in ("attn_mask", "key_padding_mask"):
             if name in inputs.arguments:
-                mask = name if spec.unbatched else "key_padding_mask[:, None, None]"
+                mask: str = name if spec.unbatched else "key_padding_mask[:, None, None]"
                 if name == "attn_mask":
                     heads = f"({scene.batch}, {scene.q_heads})"
                     mask = name if spec.mask_rank == 2 else f"{name}.unflatten(0, {heads})"
@@ -233,10 +235,6 @@ def _merged(spec: MultiheadAttention) -> list[str]:
     return lines
 
 
-def _result_shape(scene: Scene) -> str:
-    return tuple_of((scene.batch, scene.q_len, scene.q_heads * scene.head_dim))
-
-
 def _function_call(scene: Scene, spec: MultiheadAttention, options: Mapping[str, str]) -> str:
     """The call of the function that the module calls; `options` are those that both take."""
     separate = _separate(scene, spec)
@@ -283,7 +281,8 @@ def _projections(scene: Scene, spec: MultiheadAttention) -> list[str]:
         projected = f"F.linear({name}, {name}_weight{bias})"
         if spec.add_bias_kv and name != "q":
             extra = f"bias_{name}.expand({scene.batch}, 1, -1)"
-            projected = f"torch.cat(({projected}, {extra}), dim=1)"
+            lines.append(f"{name} = torch.cat(({projected}, {extra}), dim=1)")
+            projected = name
         lines.append(f"{name} = {projected}{split}")
     return lines
 

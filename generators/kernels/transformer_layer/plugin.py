@@ -1,0 +1,226 @@
+"""torch's transformer layers: how they are called, and what they support."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from attnfuzz.generators.kernels import padding
+from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin
+from attnfuzz.generators.kernels.modules import drawn, weight
+from attnfuzz.generators.kernels.shared_refusals import AUTOGRAD
+from attnfuzz.generators.kernels.transformer_layer import rules
+from attnfuzz.generators.kernels.transformer_layer.plain import plain_body
+from attnfuzz.generators.kernels.transformer_layer.spec import TransformerLayer
+from attnfuzz.generators.kernels.transformer_layer.weights import (
+    argument,
+    final_norm,
+    of_layer,
+)
+from attnfuzz.generators.model.masks import Causal
+from attnfuzz.generators.model.problem import Problem
+from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.render.dense import dense_mask, full_shape
+from attnfuzz.generators.render.scene import Scene, dtype_argument
+from attnfuzz.generators.render.sizes import tuple_of
+
+AWAY_FROM_0 = 12
+"""How far, either way, the bias of the first linear layer takes what goes into a relu that is
+trained: its input, of a layer norm, is about as long as a standard normal one. The derivative of
+relu jumps at 0, where another rounding gives another gradient."""
+
+
+class TransformerLayerPlugin(KernelPlugin[TransformerLayer]):
+    """The module is a global, called through `torch.func.functional_call` with weights that are
+    inputs: so they have gradients, and every precision in which the program is judged."""
+
+    spec_class = TransformerLayer
+    interchangeable = False
+    refusals = AUTOGRAD
+
+    # How it is written.
+
+    def inputs(self, scene: Scene) -> Inputs:
+        spec = self.spec(scene.program)
+        inputs = Inputs(globals=_module(scene, spec))
+        trained = scene.program.training is not None
+        for name, shape in (of_layer(scene, spec) | final_norm(scene, spec)).items():
+            weight(inputs, argument(name), _drawn(scene, spec, name, shape), trained)
+        form = rules.form_of_padding(spec)
+        own = padding.OwnKeys.of(scene)
+        if scene.program.mask is not None:
+            self._add_mask(inputs, "attn_mask", self._mask(own, spec), spec.mask_form)
+        if spec.key_padding:
+            lines = [padding.padding(scene.q_len, scene.batch)]
+            lines.append(f"key_padding_mask = {padding.formed('padded', scene, form)}")
+            self._add_mask(inputs, "key_padding_mask", lines, form)
+        if spec.memory_mask:
+            q_idx, kv_idx = f"torch.arange({scene.q_len})", f"torch.arange({scene.kv_len})"
+            lines = [f"later = {q_idx}[:, None] < {kv_idx}"]
+            lines.append(f"memory_mask = {padding.formed('later', scene, form)}")
+            self._add_mask(inputs, "memory_mask", lines, form)
+        if spec.memory_padding:
+            lines = [padding.padding(scene.kv_len, scene.batch)]
+            lines.append(f"memory_key_padding_mask = {padding.formed('padded', scene, form)}")
+            self._add_mask(inputs, "memory_key_padding_mask", lines, form)
+        if spec.nested:
+            inputs.statements.append(f"lengths = {padding.kept(scene.q_len, scene.batch)}")
+            inputs.arguments.append("lengths")
+        return inputs
+
+    def _add_mask(self, inputs: Inputs, name: str, lines: list[str], form: str) -> None:
+        inputs.statements += lines
+        inputs.arguments.append(name)
+        inputs.floating += [name] * (form != "bool")
+
+    def _mask(self, own: Scene, spec: TransformerLayer) -> list[str]:
+        mask = own.program.mask
+        assert mask is not None
+        shape = full_shape(own, () if spec.mask_rank == 3 else ("b", "h"))
+        lines = dense_mask(mask, own, "mask", shape if spec.mask_rank == 3 else shape[2:])
+        hidden = "~mask.flatten(0, 1)" if spec.mask_rank == 3 else "~mask"
+        lines.append(f"attn_mask = {padding.formed(hidden, own, spec.mask_form)}")
+        if spec.mask_form == "biased":
+            lines.append(padding.biased("attn_mask", own.q_len, own.q_len))
+        return lines
+
+    def call(self, scene: Scene, inputs: Inputs) -> Body:
+        spec = self.spec(scene.program)
+        merged = "transpose(1, 2)" if spec.batch_first else "permute(2, 0, 1, 3)"
+        source = "src" if spec.layer == "encoder" else "tgt"
+        statements = [f"{source} = q.{merged}.flatten(2)"]
+        given = f"({source},)"
+        if spec.layer == "decoder":
+            statements.append(f"memory = k.{merged}.flatten(2)")
+            given = "(tgt, memory)"
+        if spec.nested:
+            entries = "[entry[:n] for entry, n in zip(src, lengths.tolist())]"
+            statements.append(f"src = torch.nested.as_nested_tensor({entries})")
+        entries = ", ".join(f'"{name}": {argument(name)}' for name in of_layer(scene, spec))
+        statements.append(f"{'layer' if spec.num_layers else 'parameters'} = {{{entries}}}")
+        if spec.num_layers:
+            statements.append(_of_every_layer(spec))
+        if spec.final_norm:
+            norm = ", ".join(f'"{name}": {argument(name)}' for name in final_norm(scene, spec))
+            statements.append(f"parameters |= {{{norm}}}")
+        options = [f'"{name}": {value}' for name, value in _options(spec, inputs).items()]
+        statements.append(f"options = {{{', '.join(options)}}}")
+        call = f"torch.func.functional_call(module, parameters, {given}, options)"
+        if spec.nested:
+            shape = tuple_of((scene.batch, scene.q_len, scene.q_heads * scene.head_dim))
+            return Body([f"out.to_padded_tensor(0.0, {shape})"], [*statements, f"out = {call}"])
+        if rules.undefined_at_padding(spec):
+            padded = "key_padding_mask[..., None]"
+            padded = padded if rules.form_of_padding(spec) == "bool" else f"{padded} != 0"
+            return Body([f"out.masked_fill({padded}, 0)"], [*statements, f"out = {call}"])
+        return Body([call], statements)
+
+    def plain_body(self, scene: Scene, inputs: Inputs) -> Body:
+        return plain_body(scene, self.spec(scene.program), inputs)
+
+    # What it supports.
+
+    def problems(self, program: Program) -> Iterator[Problem]:
+        return rules.problems(program, self.spec(program))
+
+    def keeps_layout(self, kernel: TransformerLayer) -> bool:
+        return False
+
+    def depends_on_batch(self, kernel: TransformerLayer) -> bool:
+        """Padding differs between entries; and the batch is not every argument's first dimension,
+        nor the result's."""
+        return True
+
+    # How its programs are simplified.
+
+    def plain(self, kernel: TransformerLayer) -> TransformerLayer:
+        return TransformerLayer(layer=kernel.layer, mode=kernel.mode)
+
+    def fitted(self, program: Program) -> Program:
+        kernel, p = self.spec(program), replace(program, score_mod=None)
+        if not kernel.num_layers:
+            kernel = replace(kernel, final_norm=False)
+        if kernel.layer == "decoder" or not kernel.num_layers:
+            kernel = replace(kernel, enable_nested_tensor=True, mask_check=True)
+        if kernel.layer == "encoder":
+            kernel = replace(kernel, memory_mask=False, memory_padding=False)
+        if not kernel.memory_mask:
+            kernel = replace(kernel, memory_is_causal=False)
+        if p.mask is None:
+            kernel = replace(kernel, mask_rank=2, is_causal="unsaid")
+            padded = kernel.key_padding or kernel.memory_mask or kernel.memory_padding
+            if kernel.mask_form == "biased" or not padded:
+                kernel = replace(kernel, mask_form="bool")
+        elif kernel.is_causal == "true" and p.mask != Causal():
+            kernel = replace(kernel, is_causal="unsaid")
+        if kernel.is_causal == "unsaid" and rules.looks_for_causal(p, kernel):
+            kernel = replace(kernel, is_causal="false")
+        return replace(p, kernel=kernel)
+
+
+def _module(scene: Scene, spec: TransformerLayer) -> list[str]:
+    """Statements for the module itself; the parameters that it is made with are never used."""
+    kind = "Encoder" if spec.layer == "encoder" else "Decoder"
+    width = scene.q_heads * scene.head_dim
+    options = {
+        "dropout=0.0": spec.mode == "train",
+        'activation="gelu"': spec.activation == "gelu",
+        "batch_first=True": spec.batch_first,
+        "norm_first=True": spec.norm_first,
+        "bias=False": not spec.bias,
+    }
+    sizes = [str(width), str(scene.q_heads), str(spec.feedforward)]
+    given = ", ".join([*sizes, *(text for text, used in options.items() if used)])
+    layer = f"torch.nn.Transformer{kind}Layer({given})"
+    mode = ".eval()" if spec.mode == "eval" else ""
+    if not spec.num_layers:
+        return [f"module = {layer}{mode}"]
+    bias = "" if spec.bias else ", bias=False"
+    options = {
+        f"norm=torch.nn.LayerNorm({width}{bias})": spec.final_norm,
+        "enable_nested_tensor=False": not spec.enable_nested_tensor,
+        "mask_check=False": not spec.mask_check,
+    }
+    given = ", ".join(["layer", str(spec.num_layers), *(t for t, used in options.items() if used)])
+    return [f"layer = {layer}", f"module = torch.nn.Transformer{kind}({given}){mode}"]
+
+
+def _drawn(scene: Scene, spec: TransformerLayer, name: str, shape: tuple[int, ...]) -> str:
+    """The expression for a parameter: layer norms stay near 1 and 0."""
+    kind = dtype_argument(scene.program.q.dtype)
+    if name.startswith("norm"):
+        about = f"torch.rand({shape[0]}{kind})"
+        return f"{about} + 0.5" if name.endswith("weight") else f"{about} - 0.5"
+    trained = scene.program.training is not None
+    if name == "linear1.bias" and trained and spec.activation == "relu":
+        pair = f"torch.tensor([{AWAY_FROM_0}.0, -{AWAY_FROM_0}.0]{kind})"
+        return f"{pair}.repeat({-(-shape[0] // 2)})[:{shape[0]}]"
+    return drawn(scene, shape)
+
+
+def _of_every_layer(spec: TransformerLayer) -> str:
+    """A statement for the parameters of a stack."""
+    if spec.num_layers == 1:
+        return 'parameters = {f"layers.0.{name}": t for name, t in layer.items()}'
+    one = 'f"layers.{i}.{name}": t.roll(i, 0)'
+    loops = f"for i in range({spec.num_layers}) for name, t in layer.items()"
+    return f"parameters = {{{one} {loops}}}"
+
+
+def _options(spec: TransformerLayer, inputs: Inputs) -> dict[str, str]:
+    """The keyword arguments of the call."""
+    own = "src" if spec.layer == "encoder" else "tgt"
+    stack = spec.layer == "encoder" and spec.num_layers > 0
+    names = {
+        "attn_mask": "mask" if stack else f"{own}_mask",
+        "memory_mask": "memory_mask",
+        "key_padding_mask": f"{own}_key_padding_mask",
+        "memory_key_padding_mask": "memory_key_padding_mask",
+    }
+    options = {names[name]: name for name in names if name in inputs.arguments}
+    if spec.is_causal != "unsaid":
+        options["is_causal" if own == "src" else "tgt_is_causal"] = str(spec.is_causal == "true")
+    return options | ({"memory_is_causal": "True"} if spec.memory_is_causal else {})
+
+
+PLUGIN = TransformerLayerPlugin()

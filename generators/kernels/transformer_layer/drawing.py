@@ -55,7 +55,7 @@ class Drawing(kernel.Drawing):
         fast = not decoder and draw(self.fast)
         shape = self._shape(draw, decoder, fast)
         mask = self._mask(draw, shape)
-        layer = self._layer(draw, decoder, mask)
+        layer = self._layer(draw, decoder, mask, backend)
         training = None
         if fast:
             layer, mask = self._fast(draw, layer, mask, backend, shape)
@@ -92,9 +92,13 @@ class Drawing(kernel.Drawing):
         )
         return _fitted(program, layer)
 
-    def _layer(self, draw: Draw, decoder: bool, mask: Mask | None) -> TransformerLayer:
+    def _layer(
+        self, draw: Draw, decoder: bool, mask: Mask | None, backend: str
+    ) -> TransformerLayer:
         mode: Any = draw(self.mode)
         num_layers: Any = draw(self.num_layers)
+        if backend == "inductor":  # compiles each layer anew, for some ten seconds
+            num_layers = min(num_layers, 2 - decoder)
         form: Any = draw(self.form)
         form = "float" if form == "biased" and mask is None else form
         said: Any = draw(self.said) if mask is not None else "unsaid"

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from attnfuzz.generators.kernels.base import Body, Inputs
-from attnfuzz.generators.kernels.transformer_layer import rules
+from attnfuzz.generators.kernels.transformer_layer import rules, weights
 from attnfuzz.generators.kernels.transformer_layer.spec import TransformerLayer
-from attnfuzz.generators.kernels.transformer_layer.weights import argument, of_layer
 from attnfuzz.generators.render.scene import Scene, indented
 
 
@@ -16,16 +15,13 @@ def plain_body(scene: Scene, spec: TransformerLayer, inputs: Inputs) -> Body:
     lines.append("x = q.transpose(1, 2).flatten(2)")
     if spec.layer == "decoder":
         lines.append("memory = k.transpose(1, 2).flatten(2)")
+    lines += weights.split(scene, spec)
     layer = _layer(scene, spec, inputs)
-    if spec.num_layers > 1:
-        names = ", ".join(argument(name) for name in of_layer(scene, spec))
-        lines.append(f"layer = ({names})")
-        lines.append(f"for i in range({spec.num_layers}):")
-        lines += indented([f"{names} = (t.roll(i, 0) for t in layer)", *layer])
-    else:
-        lines += layer
+    if spec.num_layers:
+        layer = [f"for i in range({spec.num_layers}):", *indented(layer)]
+    lines += layer
     if spec.final_norm:
-        lines.append(f"x = {_normed('x', 'norm', spec)}")
+        lines.append("x = norm(x, *final_norm)")
     if spec.nested:
         lines.append(f"padded = torch.arange({scene.q_len}) >= lengths[:, None]")
     return Body([_result(spec)], lines)
@@ -75,9 +71,11 @@ def _norm(spec: TransformerLayer) -> list[str]:
     return [f"def norm(x, weight{', bias' if spec.bias else ''}):", *indented(lines)]
 
 
-def _normed(text: str, name: str, spec: TransformerLayer) -> str:
-    bias = f", {name}_bias" if spec.bias else ""
-    return f"norm({text}, {name}_weight{bias})"
+def _normed(text: str, number: int, spec: TransformerLayer) -> str:
+    """The layer's norm of that number, from 0, of `text`."""
+    each = len(weights.each_norm(spec))
+    at = "i, " if spec.num_layers else ""
+    return f"norm({text}, *norms[{at}{number * each}:{(number + 1) * each}])"
 
 
 def _layer(scene: Scene, spec: TransformerLayer, inputs: Inputs) -> list[str]:
@@ -101,21 +99,23 @@ def _layer(scene: Scene, spec: TransformerLayer, inputs: Inputs) -> list[str]:
         blocks.append(_attention(x, "memory", "memory_", of_memory, spec))
     blocks.append(_feedforward(x, spec))
     lines = []
-    for i, block in enumerate(blocks, 1):
+    for number, block in enumerate(blocks):
         if spec.norm_first:
-            lines += [f"y = {_normed('x', f'norm{i}', spec)}", f"x = x + {block}"]
+            lines += [f"y = {_normed('x', number, spec)}", f"x = x + {block}"]
         else:
-            lines.append(f"x = {_normed(f'x + {block}', f'norm{i}', spec)}")
+            lines += [f"z = x + {block}", f"x = {_normed('z', number, spec)}"]
     return lines
 
 
 def _attention(x: str, y: str, prefix: str, masks: list[str], spec: TransformerLayer) -> str:
+    at = "[i]" if spec.num_layers else ""
     names = ["in_weight", "in_bias", "out_weight", "out_bias"]
-    given = [f"{prefix}{name}" for name in names if spec.bias or name.endswith("weight")]
+    given = [f"{prefix}{name}{at}" for name in names if spec.bias or name.endswith("weight")]
     return f"attend({', '.join([x, y, *given, *masks])})"
 
 
 def _feedforward(x: str, spec: TransformerLayer) -> str:
-    first, second = (", bias1", ", bias2") if spec.bias else ("", "")
-    inner = f"F.{spec.activation}(F.linear({x}, weight1{first}))"
-    return f"F.linear({inner}, weight2{second})"
+    at = "[i]" if spec.num_layers else ""
+    first, second = (f", bias1{at}", f", bias2{at}") if spec.bias else ("", "")
+    inner = f"F.{spec.activation}(F.linear({x}, weight1{at}{first}))"
+    return f"F.linear({inner}, weight2{at}{second})"

@@ -7,27 +7,22 @@ from dataclasses import replace
 
 from attnfuzz.generators.kernels import padding
 from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin
-from attnfuzz.generators.kernels.modules import drawn, weight
+from attnfuzz.generators.kernels.modules import weight
 from attnfuzz.generators.kernels.shared_refusals import AUTOGRAD
-from attnfuzz.generators.kernels.transformer_layer import rules
+from attnfuzz.generators.kernels.transformer_layer import rules, weights
 from attnfuzz.generators.kernels.transformer_layer.plain import plain_body
 from attnfuzz.generators.kernels.transformer_layer.spec import TransformerLayer
-from attnfuzz.generators.kernels.transformer_layer.weights import (
-    argument,
-    final_norm,
-    of_layer,
-)
 from attnfuzz.generators.model.masks import Causal
 from attnfuzz.generators.model.problem import Problem
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render.dense import dense_mask, full_shape
 from attnfuzz.generators.render.scene import Scene, dtype_argument
-from attnfuzz.generators.render.sizes import tuple_of
+from attnfuzz.generators.render.sizes import commas, tuple_of
 
 AWAY_FROM_0 = 12
-"""How far, either way, the bias of the first linear layer takes what goes into a relu that is
-trained: its input, of a layer norm, is about as long as a standard normal one. The derivative of
-relu jumps at 0, where another rounding gives another gradient."""
+"""How far, either way, the first linear layer's bias takes what goes into a relu that is trained:
+without it that is about standard normal, after a layer norm. The derivative of relu jumps at 0,
+where another rounding gives another gradient."""
 
 
 class TransformerLayerPlugin(KernelPlugin[TransformerLayer]):
@@ -43,9 +38,7 @@ class TransformerLayerPlugin(KernelPlugin[TransformerLayer]):
     def inputs(self, scene: Scene) -> Inputs:
         spec = self.spec(scene.program)
         inputs = Inputs(globals=_module(scene, spec))
-        trained = scene.program.training is not None
-        for name, shape in (of_layer(scene, spec) | final_norm(scene, spec)).items():
-            weight(inputs, argument(name), _drawn(scene, spec, name, shape), trained)
+        self._weights(scene, spec, inputs)
         form = rules.form_of_padding(spec)
         own = padding.OwnKeys.of(scene)
         if scene.program.mask is not None:
@@ -56,8 +49,13 @@ class TransformerLayerPlugin(KernelPlugin[TransformerLayer]):
             self._add_mask(inputs, "key_padding_mask", lines, form)
         if spec.memory_mask:
             q_idx, kv_idx = f"torch.arange({scene.q_len})", f"torch.arange({scene.kv_len})"
-            lines = [f"later = {q_idx}[:, None] < {kv_idx}"]
-            lines.append(f"memory_mask = {padding.formed('later', scene, form)}")
+            hidden = f"{q_idx}[:, None] < {kv_idx}"
+            lines = [f"memory_mask = {hidden}"]
+            if form == "float":
+                lines = [
+                    f"later = {hidden}",
+                    f"memory_mask = {padding.formed('later', scene, form)}",
+                ]
             self._add_mask(inputs, "memory_mask", lines, form)
         if spec.memory_padding:
             lines = [padding.padding(scene.kv_len, scene.batch)]
@@ -67,6 +65,36 @@ class TransformerLayerPlugin(KernelPlugin[TransformerLayer]):
             inputs.statements.append(f"lengths = {padding.kept(scene.q_len, scene.batch)}")
             inputs.arguments.append("lengths")
         return inputs
+
+    def _weights(self, scene: Scene, spec: TransformerLayer, inputs: Inputs) -> None:
+        """Matrices have variance 1 / their columns, so that they keep the scale; layer norms are
+        about 1."""
+        trained = scene.program.training is not None
+        stack = (spec.num_layers,) if spec.num_layers else ()
+        kind, width = dtype_argument(scene.program.q.dtype), scene.q_heads * scene.head_dim
+        for name, shape in weights.matrices(scene, spec).items():
+            drawn = f"torch.randn({commas((*stack, *shape))}{kind}) / {shape[-1]} ** 0.5"
+            weight(inputs, name, drawn, trained)
+        if spec.bias:
+            lengths = weights.biases(scene, spec)
+            drawn = f"torch.randn({commas((*stack, sum(lengths.values())))}{kind})"
+            kinked = trained and spec.activation == "relu"
+            weight(inputs, "biases", drawn, trained and not kinked)
+            if kinked:
+                end = sum(lengths.values()) - width
+                first = end - spec.feedforward
+                inputs.statements += [
+                    f"biases[..., {first}:{end}:2] = {AWAY_FROM_0}",
+                    f"biases[..., {first + 1}:{end}:2] = -{AWAY_FROM_0}",
+                    "biases.requires_grad_()",
+                ]
+                inputs.learnable.append("biases")
+        rows = len(weights.each_norm(spec))
+        shape = (*stack, rows * weights.norms(spec), width)
+        weight(inputs, "norms", f"torch.rand({commas(shape)}{kind}) + 0.5", trained)
+        if spec.final_norm:
+            drawn = f"torch.rand({rows}, {width}{kind}) + 0.5"
+            weight(inputs, "final_norm", drawn, trained)
 
     def _add_mask(self, inputs: Inputs, name: str, lines: list[str], form: str) -> None:
         inputs.statements += lines
@@ -96,12 +124,16 @@ class TransformerLayerPlugin(KernelPlugin[TransformerLayer]):
         if spec.nested:
             entries = "[entry[:n] for entry, n in zip(src, lengths.tolist())]"
             statements.append(f"src = torch.nested.as_nested_tensor({entries})")
-        entries = ", ".join(f'"{name}": {argument(name)}' for name in of_layer(scene, spec))
+        statements += weights.split(scene, spec)
+        layer = weights.parameters(scene, spec).items()
+        entries = ", ".join(f'"{name}": {value}' for name, value in layer)
         statements.append(f"{'layer' if spec.num_layers else 'parameters'} = {{{entries}}}")
         if spec.num_layers:
-            statements.append(_of_every_layer(spec))
+            loops = f"for i in range({spec.num_layers}) for name, t in layer.items()"
+            statements.append(f'parameters = {{f"layers.{{i}}.{{name}}": t[i] {loops}}}')
         if spec.final_norm:
-            norm = ", ".join(f'"{name}": {argument(name)}' for name in final_norm(scene, spec))
+            rows = enumerate(weights.each_norm(spec))
+            norm = ", ".join(f'"norm.{what}": final_norm[{row}]' for row, what in rows)
             statements.append(f"parameters |= {{{norm}}}")
         options = [f'"{name}": {value}' for name, value in _options(spec, inputs).items()]
         statements.append(f"options = {{{', '.join(options)}}}")
@@ -183,28 +215,6 @@ def _module(scene: Scene, spec: TransformerLayer) -> list[str]:
     }
     given = ", ".join(["layer", str(spec.num_layers), *(t for t, used in options.items() if used)])
     return [f"layer = {layer}", f"module = torch.nn.Transformer{kind}({given}){mode}"]
-
-
-def _drawn(scene: Scene, spec: TransformerLayer, name: str, shape: tuple[int, ...]) -> str:
-    """The expression for a parameter: layer norms stay near 1 and 0."""
-    kind = dtype_argument(scene.program.q.dtype)
-    if name.startswith("norm"):
-        about = f"torch.rand({shape[0]}{kind})"
-        return f"{about} + 0.5" if name.endswith("weight") else f"{about} - 0.5"
-    trained = scene.program.training is not None
-    if name == "linear1.bias" and trained and spec.activation == "relu":
-        pair = f"torch.tensor([{AWAY_FROM_0}.0, -{AWAY_FROM_0}.0]{kind})"
-        return f"{pair}.repeat({-(-shape[0] // 2)})[:{shape[0]}]"
-    return drawn(scene, shape)
-
-
-def _of_every_layer(spec: TransformerLayer) -> str:
-    """A statement for the parameters of a stack."""
-    if spec.num_layers == 1:
-        return 'parameters = {f"layers.0.{name}": t for name, t in layer.items()}'
-    one = 'f"layers.{i}.{name}": t.roll(i, 0)'
-    loops = f"for i in range({spec.num_layers}) for name, t in layer.items()"
-    return f"parameters = {{{one} {loops}}}"
 
 
 def _options(spec: TransformerLayer, inputs: Inputs) -> dict[str, str]:

@@ -14,8 +14,7 @@ from attnfuzz.generators.model.indices import STRICT
 class TransformerLayer:
     """`torch.nn.TransformerEncoderLayer(Hq * D, Hq, feedforward)`, or the decoder's, without
     dropout; with `num_layers` above 0 the `TransformerEncoder` (or `TransformerDecoder`) of so many
-    layers, with a `final_norm`. Each layer after the first has the first one's weights with their
-    rows shifted.
+    layers, each with its own weights, and perhaps a `final_norm`.
 
     q is merged to the source (the target of a decoder) `[B, Lq, Hq * D]`, or `[Lq, B, Hq * D]`
     without `batch_first`; k is merged to a decoder's memory, and v is left out, as k is by an

@@ -14,7 +14,14 @@ import pytest
 from attnfuzz.generators.kernels.base import Body
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
 from attnfuzz.generators.kernels.registry import REGISTRY
-from attnfuzz.generators.kernels.specs import Flex, Function, Handwritten, Sdpa
+from attnfuzz.generators.kernels.specs import (
+    Flex,
+    Function,
+    Handwritten,
+    MultiheadAttention,
+    Sdpa,
+    TransformerLayer,
+)
 from attnfuzz.generators.model import masks, scores
 from attnfuzz.generators.model.indices import Index, IntBinary, IntConst, Table
 from attnfuzz.generators.model.program import (
@@ -158,6 +165,32 @@ PROGRAMS = {
     "handwritten-residual": Program(
         surround=Surround(epilogue="residual"),
         kernel=Handwritten(product="bmm", scaling="query_mul"),
+    ),
+    "multihead-nested": Program(
+        kernel=MultiheadAttention(self_attention=True, nested=True),
+        shape=replace(SMALL, kv_heads=4, kv_len=8),
+    ),
+    "multihead-function-static": Program(
+        kernel=MultiheadAttention(
+            called="function", batch_first=False, static="both", need_weights="heads",
+        ),
+        shape=replace(SMALL, kv_heads=4), mask=masks.Causal(), training=Training(wrt=("k",)),
+    ),
+    "transformer-encoder-trained": Program(
+        kernel=TransformerLayer(mode="train", is_causal="true"), mask=masks.Causal(),
+        training=Training(wrt=("q",)), compile=Compile(),
+    ),
+    "transformer-decoder-layers": Program(
+        kernel=TransformerLayer(
+            layer="decoder", num_layers=2, final_norm=True, norm_first=True, batch_first=False,
+            activation="gelu", mask_form="biased", mask_rank=3, memory_mask=True,
+            memory_padding=True,
+        ),
+        shape=replace(SMALL, kv_heads=4), mask=masks.Documents(per_batch=True),
+    ),
+    "transformer-encoder-padded-calls": Program(
+        kernel=TransformerLayer(num_layers=1, key_padding=True, bias=False),
+        calls=(Call(batch=3, q_len=4, kv_len=4),),
     ),
     "function-grad": Program(
         kernel=Function(target="my.kernels:attention"), mask=masks.Causal(), transform="grad"

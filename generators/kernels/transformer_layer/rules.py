@@ -41,6 +41,8 @@ def problems(p: Program, kernel: TransformerLayer) -> Iterator[Problem]:
             yield Problem(f"{key}.q_len", "expected lengths above 0 for transformer_layer")
         if encoder and q_len != kv_len:
             yield Problem(f"{key}.kv_len", f"expected q_len ({q_len}) with an encoder")
+    if p.shape.q_heads * p.shape.head_dim == 1:  # which torch gets wrong: pytorch#188375
+        yield Problem("shape.head_dim", "expected more than one number for the layer norms")
     yield from unused_problems(p, "kernel.layer", ("q",) if encoder else ("q", "k"))
     if p.training is not None and kernel.activation == "relu" and not kernel.bias:
         yield Problem("kernel.activation", "expected gelu to train without bias: relu has a kink")

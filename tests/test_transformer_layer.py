@@ -97,8 +97,8 @@ def layers(seed: int, count: int) -> list[Program]:
 
 
 def test_drawn_programs_mean_what_the_module_computes() -> None:
-    drawn = layers(11, 50)
-    assert len(drawn) > 10
+    drawn = layers(11, 30)
+    assert len(drawn) > 8
     for program in drawn:
         assert_means_itself(program)
 
@@ -155,7 +155,7 @@ def test_relu_is_trained_away_from_its_kink() -> None:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(F, "relu", watched)
-        for program in layers(11, 50):
+        for program in layers(11, 30):
             if program.training is not None:
                 results(program, "reference")
         results(PROGRAMS["trained"], "reference")

@@ -69,11 +69,9 @@ PROGRAMS = {
         mha(
             masks.Causal(), unbatched=True, key_padding="bool", mask_rank=3, need_weights="averaged"
         ),
-        shape=replace(SHAPE, batch=1),
+        shape=ALONE,
     ),
-    "unbatched by itself": replace(
-        mha(self_attention=True, unbatched=True), shape=replace(SHAPE, batch=1)
-    ),
+    "unbatched by itself": replace(mha(self_attention=True, unbatched=True), shape=ALONE),
     "fast, nested": mha(self_attention=True, nested=True),
     "calls": replace(
         mha(masks.Causal(), key_padding="bool"),

@@ -11,8 +11,17 @@ from pathlib import Path
 
 import pytest
 
+from attnfuzz.generators.kernels.base import Body
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
-from attnfuzz.generators.kernels.specs import Flex, Function, Handwritten, Sdpa
+from attnfuzz.generators.kernels.registry import REGISTRY
+from attnfuzz.generators.kernels.specs import (
+    Flex,
+    Function,
+    Handwritten,
+    MultiheadAttention,
+    Sdpa,
+    TransformerLayer,
+)
 from attnfuzz.generators.model import masks, scores
 from attnfuzz.generators.model.indices import Index, IntBinary, IntConst, Table
 from attnfuzz.generators.model.program import (
@@ -157,6 +166,32 @@ PROGRAMS = {
         surround=Surround(epilogue="residual"),
         kernel=Handwritten(product="bmm", scaling="query_mul"),
     ),
+    "multihead-nested": Program(
+        kernel=MultiheadAttention(self_attention=True, nested=True),
+        shape=replace(SMALL, kv_heads=4, kv_len=8),
+    ),
+    "multihead-function-static": Program(
+        kernel=MultiheadAttention(
+            called="function", batch_first=False, static="both", need_weights="heads",
+        ),
+        shape=replace(SMALL, kv_heads=4), mask=masks.Causal(), training=Training(wrt=("k",)),
+    ),
+    "transformer-encoder-trained": Program(
+        kernel=TransformerLayer(mode="train", is_causal="true"), mask=masks.Causal(),
+        training=Training(wrt=("q",)), compile=Compile(),
+    ),
+    "transformer-decoder-layers": Program(
+        kernel=TransformerLayer(
+            layer="decoder", num_layers=2, final_norm=True, norm_first=True, batch_first=False,
+            activation="gelu", mask_form="biased", mask_rank=3, memory_mask=True,
+            memory_padding=True,
+        ),
+        shape=replace(SMALL, kv_heads=4), mask=masks.Documents(per_batch=True),
+    ),
+    "transformer-encoder-padded-calls": Program(
+        kernel=TransformerLayer(num_layers=1, key_padding=True, bias=False),
+        calls=(Call(batch=3, q_len=4, kv_len=4),),
+    ),
     "function-grad": Program(
         kernel=Function(target="my.kernels:attention"), mask=masks.Causal(), transform="grad"
     ),
@@ -230,3 +265,25 @@ def test_only_needed_brackets() -> None:
     )
     text = source(Program(kernel=Flex(block_mask=BlockMaskSpec()), mask=mask))
     assert "return (q_idx - 2) % 2 == q_idx - (q_idx - 2)\n" in text
+
+
+def test_a_kernel_may_write_its_reference_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = Body(
+        ["out", "probs"], ["probs = torch.softmax(q @ k.mT, dim=-1)", "out = probs @ v[:B]"]
+    )
+    monkeypatch.setattr(type(REGISTRY["sdpa"]), "plain_body", lambda *_: body)
+    around = Program(
+        surround=Surround(qk_norm=True, epilogue="scaled"),
+        calls=(Call(batch=2, q_len=4, kv_len=4),),
+    )
+    text = source(around).partition("def reference(q, k, v):\n")[2].partition("\n\n\n")[0]
+    norm = "t * torch.rsqrt(t.square().mean(dim=-1, keepdim=True) + 1e-6)"
+    assert text.splitlines() == [
+        "    B = q.shape[0]",
+        f"    q, k = ({norm} for t in (q, k))",
+        "    probs = torch.softmax(q @ k.mT, dim=-1)",
+        "    out = probs @ v[:B]",
+        "    return out * 0.5, probs",
+    ]
+    derived = source(Program(transform="grad"))
+    assert "    return out\n" in derived

@@ -89,8 +89,8 @@ K = TypeVar("K", bound=Kernel)
 class KernelPlugin(Generic[K]):
     """All that is particular to one kernel but how it is drawn. `spec_class` is its dataclass.
 
-    Only `call` and `meaning` have no default. The defaults are those of a kernel that takes q, k
-    and v and nothing else, and that torch never declines.
+    Only `call` has no default, and one of `meaning` and `plain_body`. The defaults are those of a
+    kernel that takes q, k and v and nothing else, and that torch never declines.
     """
 
     spec_class: type[K]
@@ -137,12 +137,15 @@ class KernelPlugin(Generic[K]):
         raise NotImplementedError
 
     def meaning(self, scene: Scene, inputs: Inputs) -> Meaning:
-        """The same as plain tensor operations."""
+        """The same as plain tensor operations: softmax attention. Not asked for where there is a
+        `plain_body`."""
         raise NotImplementedError
 
     def plain_body(self, scene: Scene, inputs: Inputs) -> Body | None:
-        """The whole function as plain tensor operations, where it is not the softmax attention that
-        `meaning` describes; None where it is."""
+        """The same as plain tensor operations, for what is more, or other, than the softmax
+        attention of `meaning` (None): statements on what `call` is called on, in any precision, and
+        an expression for each of `outputs`. What is around the kernel is added; it has no
+        contexts."""
         return None
 
     def takes(self, kernel: K) -> tuple[str, ...]:

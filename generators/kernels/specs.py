@@ -16,6 +16,7 @@ from attnfuzz.generators.kernels.handwritten.spec import Handwritten
 from attnfuzz.generators.kernels.multihead_attention.spec import MultiheadAttention
 from attnfuzz.generators.kernels.npu_fusion_attention.spec import NpuFusionAttention
 from attnfuzz.generators.kernels.sdpa.spec import Sdpa
+from attnfuzz.generators.kernels.transformer_layer.spec import TransformerLayer
 
 Kernel = Annotated[
     Sdpa
@@ -25,6 +26,7 @@ Kernel = Annotated[
     | NpuFusionAttention
     | Function
     | MultiheadAttention
+    | TransformerLayer
     | Graph,
     Field(discriminator="kind"),
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.render.fold import WIDTH
 from attnfuzz.generators.render.parts import DIRTY_MEMORY, Block, assemble, parts
 from attnfuzz.generators.render.scene import indented
 
@@ -19,7 +20,9 @@ def source(program: Program, device: str = "cpu") -> str:
         blocks.append([f"CALLS = {p.calls}"])
     blocks += [*p.mods, *p.cached_mods]
     arguments = "B, Lq, Lkv" if program.calls else ""
-    returned = [*p.input_statements, f"return {', '.join(p.names)}"]
+    names = ", ".join(p.names)
+    names = f"({names})" if len(names) > WIDTH - len("    return ") else names
+    returned = [*p.input_statements, f"return {names}"]
     blocks.append([f"def inputs({arguments}):", *indented(returned)])
     blocks += [*p.rope, *p.attention, *p.reference]
     if program.compile is not None:

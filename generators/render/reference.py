@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from attnfuzz.generators.kernels.base import WITHOUT_DEAD_ROWS, Inputs, KernelPlugin, Meaning
+from attnfuzz.generators.kernels.base import WITHOUT_DEAD_ROWS, Body, Inputs, KernelPlugin, Meaning
 from attnfuzz.generators.render.attention import main_names, tangent_statement
 from attnfuzz.generators.render.scene import Scene, indented
 from attnfuzz.generators.render.surround import after, before
@@ -17,11 +17,10 @@ def reference(
     transform = scene.program.transform
     outputs = plugin.outputs(scene)
     body = plugin.plain_body(scene, inputs)
-    if body is not None:
-        returned = f"return {', '.join(body.result)}"
-        lines = plugin.with_extents(scene, [*body.statements, returned])
-    else:
+    if body is None:
         lines = _softmax_attention(scene, plugin.meaning(scene, inputs), outputs)
+    else:
+        lines = _spelled_out(scene, plugin, body)
     signature = ", ".join(names)
     main = ", ".join(main_names(names))
     if transform == "vmap":
@@ -41,6 +40,17 @@ def _derivative(transform: str, main: str) -> list[str]:
         f"{main} = (t.detach().requires_grad_() for t in ({main}))",
         f"return torch.autograd.grad(plain({main}).square().sum(), ({main}))",
     ]
+
+
+def _spelled_out(scene: Scene, plugin: KernelPlugin[Any], body: Body) -> list[str]:
+    """The plug-in's own statements, with what is around the kernel; a derivative is that of the
+    first result."""
+    transform = scene.program.transform
+    stacked = transform == "vmap"
+    lines = [*before(scene, plain=True, stacked=stacked), *body.statements]
+    out = after(scene, body.result[0], plain=True, stacked=stacked)
+    further = [] if transform in ("grad", "jvp") else body.result[1:]
+    return plugin.with_extents(scene, [*lines, f"return {', '.join([out, *further])}"])
 
 
 def _softmax_attention(scene: Scene, meaning: Meaning, outputs: tuple[str, ...]) -> list[str]:

@@ -109,6 +109,10 @@ PROFILES: dict[str, Profile] = {
         (("multihead_attention", 1),),
         (("none", 5), ("eager", 1), ("aot_eager", 2), ("inductor", 2)),
     ),
+    "modules": Profile(
+        (("multihead_attention", 1), ("transformer_layer", 1)),
+        (("none", 5), ("eager", 1), ("aot_eager", 2), ("inductor", 2)),
+    ),
     "graph": Profile(
         (("graph", 1),), (("none", 2), ("eager", 1), ("aot_eager", 2), ("inductor", 5))
     ),

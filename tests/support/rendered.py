@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
+import torch
+
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
 from attnfuzz.generators.kernels.specs import Flex
 from attnfuzz.generators.model.indices import Index
@@ -25,3 +27,35 @@ def load(program: Program) -> ModuleType:
     sys.modules[module.__name__] = module
     exec(compile(source(program), "<program>", "exec"), module.__dict__)
     return module
+
+
+def in_float64(args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    """The arguments in float64, with gradients where they had them."""
+    return tuple(
+        t.detach().double().requires_grad_(t.requires_grad) if t.is_floating_point() else t
+        for t in args
+    )
+
+
+def results(program: Program, fn: str) -> list[dict[str, torch.Tensor]]:
+    """What the program's function of that name gives in float64, for each call."""
+    module = load(program)
+    shapes: list[tuple[int, ...]] = list(getattr(module, "CALLS", [()]))
+    every = []
+    for shape in shapes:
+        args = in_float64(module.inputs(*shape))
+        torch.manual_seed(1)
+        every.append(module.run(getattr(module, fn), args))
+    return every
+
+
+def assert_means_itself(program: Program) -> None:
+    """Raises AssertionError, with the name of a result first, where attention is not what the
+    reference says."""
+    pairs = zip(results(program, "attention"), results(program, "reference"), strict=True)
+    for actual, expected in pairs:
+        assert actual.keys() == expected.keys()
+        for name in actual:
+            torch.testing.assert_close(
+                actual[name], expected[name], rtol=1e-9, atol=1e-9, msg=f"{name}: {program}"
+            )

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from attnfuzz.generators.kernels.multihead_attention.spec import MultiheadAttention
+from attnfuzz.generators.kernels.padding import sees_first_key
 from attnfuzz.generators.model.expressions import mask_axes
 from attnfuzz.generators.model.masks import Causal, Mask
 from attnfuzz.generators.model.program import Call, Input, Program, Shape, Surround, Training
@@ -35,12 +36,15 @@ class Drawing(kernel.Drawing):
         self.batch_first = weighted((3, True), (1, False))
         self.need_weights = weighted((3, "none"), (2, "averaged"), (2, "heads"))
         self.has_mask = weighted((3, "none"), (3, "causal"), (3, "tree"))
-        self.form = weighted((3, "bool"), (2, "float"))
+        self.form = weighted((3, "bool"), (2, "float"), (1, "biased"))
         self.rank = weighted((2, 2), (1, 3))
         self.hint, self.wrong_hint = one_in(3), one_in(40)
         self.is_refused = self.has("refused")
         self.padding, self.padded = one_in(3), one_in(2)
-        self.without_bias, self.zero_attn = one_in(6), one_in(6)
+        self.without_bias, self.zero_attn, self.bias_kv = one_in(6), one_in(6), one_in(6)
+        self.by_function, self.separate = one_in(4), one_in(3)
+        self.static = weighted((1, "none"), (1, "key"), (1, "value"), (2, "both"))
+        self.unbatched, self.nested = one_in(10), one_in(4)
         self.even_heads = weighted((3, True), (1, False))
         self.bshd = st.booleans()
         self.checkpoint = self.running.checkpoints(100)
@@ -49,15 +53,29 @@ class Drawing(kernel.Drawing):
         fast = draw(self.fast)
         own = fast or draw(self.self_attention)
         shape = self._shape(draw, own, fast or draw(self.even_heads))
-        mask = self._mask(draw, shape)
+        unbatched = not fast and draw(self.unbatched)
+        shape = replace(shape, batch=1) if unbatched else shape
+        nested = fast and backend == "none" and not shape.q_heads % 2 and draw(self.nested)
+        zero_attn, bias_kv = (not fast and draw(one) for one in (self.zero_attn, self.bias_kv))
+        extra_key = zero_attn or bias_kv
+        mask = None if nested else self._mask(draw, shape, extra_key)
         training = None
         if not fast and draw(self.running.trains):
-            training = self._training(draw, own)
-        attention = self._fast(draw, mask) if fast else self._kernel(draw, own, mask)
+            training = self._training(draw, own, unbatched)
+        attention = replace(
+            self._kernel(draw, own, mask, extra_key),
+            add_zero_attn=zero_attn,
+            add_bias_kv=bias_kv,
+            unbatched=unbatched,
+        )
+        if fast:
+            attention = self._fast(draw, attention, mask, nested)
+        elif draw(self.by_function):
+            attention = self._function(draw, attention, shape)
         compiled = self.running.compile(draw, backend)
         static = compiled is not None and compiled.dynamic is False
         calls = self.running.further_calls(draw, shape, own or shape.q_len == shape.kv_len, static)
-        calls = tuple(_fitting(call) for call in calls if mask in (None, Causal()))
+        calls = tuple(_fitting(call, unbatched) for call in calls if mask in (None, Causal()))
         dtype = draw(self.inputs.dtypes_and_double)
         placed = [BSHD] * 3 if draw(self.bshd) else [draw(layouts()) for _ in range(3)]
         values: Any = self.inputs.draw_values(draw, "float16" in dtype)
@@ -80,26 +98,48 @@ class Drawing(kernel.Drawing):
             dirty_memory=draw(self.running.dirty),
         )
 
-    def _fast(self, draw: Draw, mask: Mask | None) -> MultiheadAttention:
+    def _fast(
+        self, draw: Draw, attention: MultiheadAttention, mask: Mask | None, nested: bool
+    ) -> MultiheadAttention:
         """What `torch._native_multi_head_attention` computes."""
+        padded = not nested and sees_first_key(mask) and draw(self.padded)
         return replace(
-            self._kernel(draw, True, mask),
+            attention,
             mode="eval",
             batch_first=True,
             bias=True,
+            need_weights="none" if nested else attention.need_weights,
             mask_form="bool",
             is_causal=False,
-            key_padding="bool" if mask in (None, Causal()) and draw(self.padded) else "none",
-            add_zero_attn=False,
+            key_padding="bool" if padded else "none",
+            nested=nested,
         )
 
-    def _kernel(self, draw: Draw, own: bool, mask: Mask | None) -> MultiheadAttention:
+    def _function(
+        self, draw: Draw, attention: MultiheadAttention, shape: Shape
+    ) -> MultiheadAttention:
+        """The function that the module calls, with what only itself takes."""
+        alike = shape.q_heads == shape.kv_heads and shape.v_head_dim in (None, shape.head_dim)
+        static: Any = draw(self.static)
+        if attention.self_attention or attention.add_bias_kv or not alike:
+            static = "none"
+        return replace(
+            attention,
+            called="function",
+            batch_first=False,
+            separate_weights=draw(self.separate),
+            static=static,
+        )
+
+    def _kernel(
+        self, draw: Draw, own: bool, mask: Mask | None, extra_key: bool
+    ) -> MultiheadAttention:
         mode: Any = draw(self.mode)
         form: Any = draw(self.form)
         depends = mask is not None and bool(mask_axes(mask) & {"b", "h"})
-        causal = mask == Causal() and draw(self.hint)
+        causal = mask == Causal() and form != "biased" and draw(self.hint)
         wrong = mask is None and mode == "train" and self.is_refused and draw(self.wrong_hint)
-        padded = mask in (None, Causal()) and draw(self.padding)
+        padded = (extra_key or sees_first_key(mask)) and draw(self.padding)
         return MultiheadAttention(
             mode=mode,
             self_attention=own,
@@ -109,8 +149,7 @@ class Drawing(kernel.Drawing):
             mask_form=form if mask is not None else "bool",
             mask_rank=3 if depends else draw(self.rank) if mask is not None else 2,
             is_causal=causal or wrong,
-            key_padding=form if padded else "none",
-            add_zero_attn=draw(self.zero_attn),
+            key_padding="none" if not padded else "bool" if form == "bool" else "float",
         )
 
     def _shape(self, draw: Draw, own: bool, even: bool) -> Shape:
@@ -136,7 +175,7 @@ class Drawing(kernel.Drawing):
             )
         )
 
-    def _mask(self, draw: Draw, shape: Shape) -> Mask | None:
+    def _mask(self, draw: Draw, shape: Shape, may_hide: bool) -> Mask | None:
         which = draw(self.has_mask)
         if which == "none":
             return None
@@ -144,13 +183,15 @@ class Drawing(kernel.Drawing):
             return Causal()
         mask = self.masks.draw(draw, shape)
         hides = may_hide_everything(mask, Scene(Program(shape=shape, mask=mask)))
-        return None if hides else mask
+        return None if hides and not may_hide else mask
 
-    def _training(self, draw: Draw, own: bool) -> Training:
+    def _training(self, draw: Draw, own: bool, unbatched: bool) -> Training:
         training = self.running.training(draw, False)
+        if unbatched and training.grad_layout == "transposed":
+            training = replace(training, grad_layout="contiguous")
         return replace(training, wrt=("q",)) if own else training
 
 
-def _fitting(call: Call) -> Call:
+def _fitting(call: Call, unbatched: bool) -> Call:
     q_len, kv_len = (max(1, min(n, LONGEST)) for n in (call.q_len, call.kv_len))
-    return replace(call, q_len=q_len, kv_len=kv_len)
+    return replace(call, batch=1 if unbatched else call.batch, q_len=q_len, kv_len=kv_len)

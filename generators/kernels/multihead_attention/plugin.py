@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from attnfuzz.generators.kernels import padding
 from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning
+from attnfuzz.generators.kernels.modules import drawn, weight
+from attnfuzz.generators.kernels.multihead_attention import rules
 from attnfuzz.generators.kernels.multihead_attention.spec import MultiheadAttention
 from attnfuzz.generators.kernels.refusal import Refusal
 from attnfuzz.generators.kernels.shared_refusals import AUTOGRAD
-from attnfuzz.generators.model.expressions import mask_axes
 from attnfuzz.generators.model.masks import Causal
-from attnfuzz.generators.model.problem import Problem, lengths
-from attnfuzz.generators.model.program import Program, Surround
-from attnfuzz.generators.render.dense import dense_mask, full_shape, may_hide_everything
-from attnfuzz.generators.render.scene import Scene, dtype_argument
-from attnfuzz.generators.render.sizes import commas
+from attnfuzz.generators.model.problem import Problem
+from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.render.dense import dense_mask, full_shape
+from attnfuzz.generators.render.scene import Scene
+from attnfuzz.generators.render.sizes import tuple_of
 
 
 def hints_without_mask(program: Program) -> bool:
@@ -43,30 +45,31 @@ class MultiheadAttentionPlugin(KernelPlugin[MultiheadAttention]):
 
     def inputs(self, scene: Scene) -> Inputs:
         spec = self.spec(scene.program)
-        inputs = Inputs(globals=_module(scene, spec))
+        inputs = Inputs(globals=_module(scene, spec) if spec.called == "module" else [])
         self._weights(scene, spec, inputs)
         if scene.program.mask is not None:
             inputs.statements += self._mask(scene, spec)
             inputs.arguments.append("attn_mask")
-            inputs.floating += ["attn_mask"] * (spec.mask_form == "float")
+            inputs.floating += ["attn_mask"] * (spec.mask_form != "bool")
         if spec.key_padding != "none":
-            inputs.statements += self._padding(scene, spec)
+            padded = "padded[0]" if spec.unbatched else "padded"
+            form = padding.formed(padded, scene, spec.key_padding)
+            inputs.statements.append(padding.padding(scene.kv_len, scene.batch))
+            inputs.statements.append(f"key_padding_mask = {form}")
             inputs.arguments.append("key_padding_mask")
             inputs.floating += ["key_padding_mask"] * (spec.key_padding == "float")
+        if spec.nested:
+            inputs.statements.append(f"lengths = {padding.kept(scene.kv_len, scene.batch)}")
+            inputs.arguments.append("lengths")
         return inputs
 
     def _weights(self, scene: Scene, spec: MultiheadAttention, inputs: Inputs) -> None:
         """The module's parameters, of variance 1 / fan-in, so that projections keep the scale."""
-        training = scene.program.training is not None
-        kind = dtype_argument(scene.program.q.dtype)
+        unused = {"key": ["k"], "value": ["v"], "both": ["k", "v"]}.get(spec.static, [])
         for name, shape in _parameters(scene, spec).items():
-            text = f"torch.randn({commas(shape)}{kind})"
-            text = f"{text} / {shape[-1]} ** 0.5" if len(shape) == 2 else text
-            grad = f"({text}).requires_grad_()" if len(shape) == 2 else f"{text}.requires_grad_()"
-            inputs.statements.append(f"{_argument(name)} = {grad if training else text}")
-            inputs.arguments.append(_argument(name))
-            inputs.floating.append(_argument(name))
-            inputs.learnable += [_argument(name)] * training
+            of_static = name in [f"{each}_proj_weight" for each in unused]
+            trained = scene.program.training is not None and not of_static
+            weight(inputs, _argument(name), drawn(scene, shape), trained)
 
     def _mask(self, scene: Scene, spec: MultiheadAttention) -> list[str]:
         mask = scene.program.mask
@@ -74,44 +77,48 @@ class MultiheadAttentionPlugin(KernelPlugin[MultiheadAttention]):
         shape = full_shape(scene, () if spec.mask_rank == 3 else ("b", "h"))
         lines = dense_mask(mask, scene, "mask", shape if spec.mask_rank == 3 else shape[2:])
         hidden = "~mask.flatten(0, 1)" if spec.mask_rank == 3 else "~mask"
-        return [*lines, f"attn_mask = {_form(hidden, scene, spec.mask_form)}"]
-
-    def _padding(self, scene: Scene, spec: MultiheadAttention) -> list[str]:
-        entries = f"((torch.arange({scene.batch}) + 1) % 3)[:, None]"
-        kept = f"({scene.kv_len} - {scene.kv_len} * {entries} // 3).clamp(min=1)"
-        line = f"padded = torch.arange({scene.kv_len}) >= {kept}"
-        form = _form("padded", scene, spec.key_padding)
-        return [line, f"key_padding_mask = {form}"]
+        lines.append(f"attn_mask = {padding.formed(hidden, scene, spec.mask_form)}")
+        if spec.mask_form == "biased":
+            lines.append(padding.biased("attn_mask", scene.q_len, scene.kv_len))
+        return lines
 
     def call(self, scene: Scene, inputs: Inputs) -> Body:
         spec = self.spec(scene.program)
-        merged = "transpose(1, 2)" if spec.batch_first else "permute(2, 0, 1, 3)"
-        names = ("query",) * 3 if spec.self_attention else ("query", "key", "value")
-        pairs = zip(dict.fromkeys(names), ("q", "k", "v"), strict=False)
-        statements = [f"{name} = {source}.{merged}.flatten(2)" for name, source in pairs]
-        entries = [f'"{name}": {_argument(name)}' for name in _parameters(scene, spec)]
-        options = [
-            *(f'"{name}": {name}' for name in ("attn_mask", "key_padding_mask")
-              if name in inputs.arguments),
-            *(['"need_weights": False'] if spec.need_weights == "none" else []),
-            *(['"average_attn_weights": False'] if spec.need_weights == "heads" else []),
-            *(['"is_causal": True'] if spec.is_causal else []),
-        ]  # fmt: skip
-        statements.append(f"parameters = {{{', '.join(entries)}}}")
-        statements.append(f"options = {{{', '.join(options)}}}")
-        call = f"torch.func.functional_call(module, parameters, ({', '.join(names)}), options)"
-        if spec.need_weights == "none":
-            return Body([f"{call}[0]"], statements)
-        return Body(["out", "weights"], [*statements, f"out, weights = {call}"])
+        statements = _merged(spec)
+        options: dict[str, str] = {
+            name: name for name in ("attn_mask", "key_padding_mask") if name in inputs.arguments
+        }
+        options |= {"need_weights": "False"} if spec.need_weights == "none" else {}
+        options |= {"average_attn_weights": "False"} if spec.need_weights == "heads" else {}
+        options |= {"is_causal": "True"} if spec.is_causal else {}
+        if spec.called == "function":
+            call = _function_call(scene, spec, options)
+        else:
+            entries = [f'"{name}": {_argument(name)}' for name in _parameters(scene, spec)]
+            given = [f'"{name}": {value}' for name, value in options.items()]
+            statements.append(f"parameters = {{{', '.join(entries)}}}")
+            statements.append(f"options = {{{', '.join(given)}}}")
+            names = "query, query, query" if spec.self_attention else "query, key, value"
+            call = f"torch.func.functional_call(module, parameters, ({names}), options)"
+        if spec.need_weights != "none":
+            return Body(["out", "weights"], [*statements, f"out, weights = {call}"])
+        if spec.nested:
+            shape = tuple_of((scene.batch, scene.q_len, scene.q_heads * scene.head_dim))
+            return Body([f"out.to_padded_tensor(0.0, {shape})"], [*statements, f"out, _ = {call}"])
+        return Body([f"{call}[0]"], statements)
 
     def meaning(self, scene: Scene, inputs: Inputs) -> Meaning:
         spec, modify = self.spec(scene.program), []
+        if spec.nested:
+            modify.append(f"padded = torch.arange({scene.kv_len}) >= lengths[:, None]")
+            modify.append('scores = scores.masked_fill(padded[:, None, None], float("-inf"))')
         for name in ("attn_mask", "key_padding_mask"):
             if name in inputs.arguments:
-                mask = "key_padding_mask[:, None, None]"
+                mask: str = name if spec.unbatched else "key_padding_mask[:, None, None]"
                 if name == "attn_mask":
                     heads = f"({scene.batch}, {scene.q_heads})"
                     mask = name if spec.mask_rank == 2 else f"{name}.unflatten(0, {heads})"
+                mask = f"F.pad({mask}, (0, 1))" if spec.add_bias_kv else mask
                 added = name in inputs.floating
                 text = f"scores + {mask}" if added else f'scores.masked_fill({mask}, float("-inf"))'
                 modify.append(f"scores = {text}")
@@ -119,14 +126,19 @@ class MultiheadAttentionPlugin(KernelPlugin[MultiheadAttention]):
             modify.append("scores, v = F.pad(scores, (0, 1)), F.pad(v, (0, 0, 0, 1))")
         bias = ", out_bias" if spec.bias else ""
         finish = f"F.linear({{out}}.transpose({{heads}}, {{length}}).flatten(2), out_weight{bias})"
+        entry = "[0]" if spec.unbatched else ""
+        if spec.nested:
+            finish += ".masked_fill(padded[..., None], 0)"
+        elif not (spec.batch_first or spec.unbatched):
+            finish += ".transpose(0, 1)"
         weights = "torch.softmax(scores, dim=-1)"
         weights += ".mean(dim=1)" if spec.need_weights == "averaged" else ""
         return Meaning(
             scene.scale_text(None),
             modify,
             prepare=_projections(scene, spec),
-            finish=finish if spec.batch_first else f"{finish}.transpose(0, 1)",
-            further={"weights": weights},
+            finish=finish + entry,
+            further={"weights": weights + entry},
         )
 
     def outputs(self, scene: Scene) -> tuple[str, ...]:
@@ -136,43 +148,7 @@ class MultiheadAttentionPlugin(KernelPlugin[MultiheadAttention]):
     # What it supports.
 
     def problems(self, program: Program) -> Iterator[Problem]:
-        p, kernel = program, self.spec(program)
-        for key, wrong in (
-            ("packed", p.packed != "none"),
-            ("transform", p.transform != "none"),
-            ("autocast", p.autocast is not None),
-            ("surround", replace(p.surround, checkpoint="none") != Surround()),
-            ("training.double", p.training is not None and p.training.double),
-        ):
-            if wrong:
-                yield Problem(key, "expected none with multihead_attention")
-        for name in ("k", "v"):
-            if getattr(p, name).dtype != p.q.dtype:
-                yield Problem(f"{name}.dtype", "expected q's, which is that of the weights")
-        for key, q_len, kv_len in lengths(p):
-            if not q_len or not kv_len:
-                yield Problem(f"{key}.q_len", "expected lengths above 0 for multihead_attention")
-            if kernel.self_attention and q_len != kv_len:
-                yield Problem(f"{key}.kv_len", f"expected q_len ({q_len}) with self_attention")
-        if kernel.self_attention:
-            yield from _self_attention_problems(p)
-        yield from self._mask_problems(p, kernel)
-
-    def _mask_problems(self, p: Program, kernel: MultiheadAttention) -> Iterator[Problem]:
-        if kernel.is_causal and p.mask not in (None, Causal()):
-            yield Problem("kernel.is_causal", "expected false: the mask is not the causal one")
-        if kernel.is_causal and p.mask is None and kernel.mode == "eval":
-            yield Problem("kernel.is_causal", "expected false: there is no mask to give a hint of")
-        if p.mask is None:
-            return
-        if kernel.mask_rank == 2 and mask_axes(p.mask) & {"b", "h"}:
-            yield Problem("kernel.mask_rank", "expected 3: the mask depends on b or h")
-        if may_hide_everything(p.mask, Scene(p)):
-            yield Problem("mask", "expected one that leaves each query a key, plainly")
-        if kernel.key_padding not in ("none", kernel.mask_form):
-            yield Problem("kernel.key_padding", "expected none or that of mask_form")
-        if kernel.key_padding != "none" and p.mask != Causal():
-            yield Problem("kernel.key_padding", "expected none, or no other mask than causal")
+        return rules.problems(program, self.spec(program))
 
     def keeps_layout(self, kernel: MultiheadAttention) -> bool:
         return False
@@ -193,14 +169,9 @@ class MultiheadAttentionPlugin(KernelPlugin[MultiheadAttention]):
             kernel = replace(kernel, mask_form="bool", mask_rank=2, is_causal=False)
         elif kernel.is_causal and p.mask != Causal():
             kernel = replace(kernel, is_causal=False)
+        if kernel.called == "module":
+            kernel = replace(kernel, separate_weights=False, static="none")
         return replace(p, kernel=kernel)
-
-
-def _self_attention_problems(p: Program) -> Iterator[Problem]:
-    if p.shape.q_heads != p.shape.kv_heads or p.shape.v_head_dim not in (None, p.shape.head_dim):
-        yield Problem("kernel.self_attention", "expected kv_heads and v_head_dim to be q's")
-    if p.training is not None and set(p.training.wrt) - {"q"}:
-        yield Problem("training.wrt", "expected q alone with self_attention")
 
 
 def _parameters(scene: Scene, spec: MultiheadAttention) -> dict[str, tuple[int, ...]]:
@@ -209,13 +180,14 @@ def _parameters(scene: Scene, spec: MultiheadAttention) -> dict[str, tuple[int, 
     width = scene.q_heads * scene.head_dim
     kdim, vdim = scene.kv_heads * scene.head_dim, scene.kv_heads * scene.v_head_dim
     shapes: dict[str, tuple[int, ...]] = {"in_proj_weight": (3 * width, width)}
-    if (kdim, vdim) != (width, width):
+    if _separate(scene, spec):
         shapes = {
             "q_proj_weight": (width, width),
             "k_proj_weight": (width, kdim),
             "v_proj_weight": (width, vdim),
         }
     shapes |= {"in_proj_bias": (3 * width,)} if spec.bias else {}
+    shapes |= {"bias_k": (1, 1, width), "bias_v": (1, 1, width)} if spec.add_bias_kv else {}
     shapes |= {"out_proj.weight": (width, width)}
     return shapes | ({"out_proj.bias": (width,)} if spec.bias else {})
 
@@ -231,6 +203,7 @@ def _module(scene: Scene, spec: MultiheadAttention) -> list[str]:
     kdim, vdim = scene.kv_heads * scene.head_dim, scene.kv_heads * scene.v_head_dim
     options = {
         "bias=False": not spec.bias,
+        "add_bias_kv=True": spec.add_bias_kv,
         "add_zero_attn=True": spec.add_zero_attn,
         f"kdim={kdim}": kdim != width,
         f"vdim={vdim}": vdim != width,
@@ -241,29 +214,76 @@ def _module(scene: Scene, spec: MultiheadAttention) -> list[str]:
     return [f"{made}.eval()" if spec.mode == "eval" else made]
 
 
-def _form(hidden: str, scene: Scene, form: str) -> str:
-    """The mask `hidden`, True where nothing is seen, in its form."""
-    if form == "bool":
-        return hidden
-    like = hidden.removeprefix("~")
-    zeros = f"torch.zeros({like}.shape{dtype_argument(scene.program.q.dtype)})"
-    return f'{zeros}.masked_fill({hidden}, float("-inf"))'
+def _separate(scene: Scene, spec: MultiheadAttention) -> bool:
+    """Whether q, k and v have a weight each."""
+    width = scene.q_heads * scene.head_dim
+    kdim, vdim = scene.kv_heads * scene.head_dim, scene.kv_heads * scene.v_head_dim
+    return spec.separate_weights or (kdim, vdim) != (width, width)
+
+
+def _merged(spec: MultiheadAttention) -> list[str]:
+    """Statements for query, key and value: of q, k and v `[B, H, L, D]`, as they are called for."""
+    entry = "[0]" if spec.unbatched else ""
+    merged = "transpose(1, 2)" if spec.batch_first else "permute(2, 0, 1, 3)"
+    merged, heads = ("transpose(0, 1)", 1) if spec.unbatched else (merged, 2)
+    names = ("query",) if spec.self_attention else ("query", "key", "value")
+    pairs = zip(names, ("q", "k", "v"), strict=False)
+    lines = [f"{name} = {source}{entry}.{merged}.flatten({heads})" for name, source in pairs]
+    if spec.nested:
+        entries = "[entry[:n] for entry, n in zip(query, lengths.tolist())]"
+        lines.append(f"query = torch.nested.as_nested_tensor({entries})")
+    return lines
+
+
+def _function_call(scene: Scene, spec: MultiheadAttention, options: Mapping[str, str]) -> str:
+    """The call of the function that the module calls; `options` are those that both take."""
+    separate = _separate(scene, spec)
+    further = dict(options)
+    if separate:
+        names = {f"{name}_proj_weight": f"{name}_weight" for name in ("q", "k", "v")}
+        further |= {"use_separate_proj_weight": "True", **names}
+    for name, tensor in (("key", "k"), ("value", "v")):
+        if spec.static in (name, "both"):
+            further[f"static_{tensor}"] = f"{tensor}.flatten(0, 1)"
+    further |= {"training": "False"} if spec.mode == "eval" else {}
+    arguments = [
+        *(("query",) * 3 if spec.self_attention else ("query", "key", "value")),
+        str(scene.q_heads * scene.head_dim),
+        str(scene.q_heads),
+        "None" if separate else "in_weight",
+        "in_bias" if spec.bias else "None",
+        *(("bias_k", "bias_v") if spec.add_bias_kv else ("None", "None")),
+        str(spec.add_zero_attn),
+        "0.0",
+        "out_weight",
+        "out_bias" if spec.bias else "None",
+        *(f"{name}={value}" for name, value in further.items()),
+    ]
+    return f"F.multi_head_attention_forward({', '.join(arguments)})"
 
 
 def _projections(scene: Scene, spec: MultiheadAttention) -> list[str]:
-    """Statements that project q, k and v, and split them into heads."""
-    lines = ["q, k, v = (t.transpose(1, 2).flatten(2) for t in (q, k, v))"]
+    """Statements that project q, k and v, but those that are static, and split them into heads."""
+    static = {"key": "k", "value": "v", "both": "kv"}.get(spec.static, "")
+    names = [name for name in ("q", "k", "v") if name not in static]
+    lines = [f"{', '.join(names)} = (t.transpose(1, 2).flatten(2) for t in ({', '.join(names)}))"]
     if spec.self_attention:
         lines = ["q = k = v = q.transpose(1, 2).flatten(2)"]
-    names = ["q_weight", "k_weight", "v_weight"]
-    if "in_proj_weight" in _parameters(scene, spec):
-        lines.append(f"{', '.join(names)} = in_weight.chunk(3)")
-    if spec.bias:
-        lines.append("q_bias, k_bias, v_bias = in_bias.chunk(3)")
-    for name in ("q", "k", "v"):
+    elif names == ["q"]:
+        lines = ["q = q.transpose(1, 2).flatten(2)"]
+    for what in ("weight", "bias"):
+        parts = [f"{name}_{what}" if name in names else "_" for name in ("q", "k", "v")]
+        if (what == "bias" and spec.bias) or (what == "weight" and not _separate(scene, spec)):
+            lines.append(f"{', '.join(parts)} = in_{what}.chunk(3)")
+    split = f".unflatten(2, ({scene.q_heads}, {scene.head_dim})).transpose(1, 2)"
+    for name in names:
         bias = f", {name}_bias" if spec.bias else ""
-        split = f".unflatten(2, ({scene.q_heads}, {scene.head_dim})).transpose(1, 2)"
-        lines.append(f"{name} = F.linear({name}, {name}_weight{bias}){split}")
+        projected = f"F.linear({name}, {name}_weight{bias})"
+        if spec.add_bias_kv and name != "q":
+            extra = f"bias_{name}.expand({scene.batch}, 1, -1)"
+            lines.append(f"{name} = torch.cat(({projected}, {extra}), dim=1)")
+            projected = name
+        lines.append(f"{name} = {projected}{split}")
     return lines
 
 

@@ -160,7 +160,18 @@ class _Writer:
         waits = [] if device == "cpu" else [f"torch.{device}.synchronize()"]
         return Check(_without_return(body), last=waits, compiled=self.compiled)
 
+    def not_nan(self, diff: Diff) -> Check:
+        check, name = self.start(), diff.output
+        check.statements = [f"{name} = {self.value(self.function, name)}"]
+        check.last = self.expected(name, check)
+        check.last.append(
+            f'assert {name}[expected.isnan()].isnan().all(), "{name} lacks NaN where it is due"'
+        )
+        return check
+
     def wrong_result(self, diff: Diff) -> Check:
+        if diff.what == "nan":
+            return self.not_nan(diff)
         check = self.start()
         name = diff.output
         check.statements = [f"{name} = {self.value(self.function, name)}"]
@@ -207,6 +218,7 @@ class _Writer:
         dtypes = {p.q.dtype, p.k.dtype, p.v.dtype, p.autocast}
         unseen = self.parts.plugin.nan_where_nothing_is_seen and p.mask is not None
         overflow = "float16" in dtypes and values & {"large", "huge"}
+        overflow = overflow or values & {"nan", "inf"}
         return bool(unseen or overflow or "lse" in self.parts.run.outputs)
 
     def metadata(self, diff: Diff) -> Check:

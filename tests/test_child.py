@@ -348,9 +348,9 @@ REFUSED = {
 }
 
 
-def refused(then: str, **job: Any) -> Told:
+def refused(then: str, extra: str = "", **job: Any) -> Told:
     """What a program tells that eager refuses, and that does `then` when it is compiled."""
-    text = source(DECLINES + then)
+    text = source(DECLINES + then, extra=extra)
     return tell(text, {"compile": compile_settings()} | REFUSED | job)
 
 
@@ -369,9 +369,8 @@ def test_what_eager_refuses_is_compiled_and_judged_by_the_reference() -> None:
 
 
 def test_a_compiler_that_breaks_over_what_eager_refuses_is_told_from_one_that_declines() -> None:
-    broken = "import torch._dynamo.comptime as c\n"
-    broken += "c.comptime(lambda context: torch._dynamo.utils.istype(1))\n" + SDPA
-    internal = refused(broken)
+    breaks = "import torch._dynamo.output_graph as o\no.OutputGraph.create_proxy = None"
+    internal = refused(SDPA, extra=breaks)
     assert internal.kind == "compile_error"
     assert internal.failure["raised"]["type"] == "TypeError"
     assert refused("raise NotImplementedError('not yet')").kind == "rejected"
@@ -386,9 +385,8 @@ def test_further_draws_are_judged_each_by_its_own_reference() -> None:
         return compiled(text)
 
     assert drawn(SDPA).kind == "passed"
-    # Only the numbers of the seed 5 have so large an element.
-    largest = "torch.where(q[0, 0, 0, 0] < -0.7, 1.01, 1.0)"
-    failure = drawn(planted(f"return {largest} * F.scaled_dot_product_attention(q, k, v)")).failure
+    factor = "torch.where(q[0, 0, 0, 0] > 1, 1.01, 1.0)"  # so of the seed 5 alone
+    failure = drawn(planted(f"return {factor} * F.scaled_dot_product_attention(q, k, v)")).failure
     assert failure["kind"] == "wrong_result"
     assert failure["diffs"][0]["call"] == 2
 

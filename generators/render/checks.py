@@ -29,6 +29,10 @@ GLOBAL_STATE = {
     "inference_mode": "torch.is_inference_mode_enabled()",
     "autocast": 'torch.is_autocast_enabled("cpu")', "num_threads": "torch.get_num_threads()",
     "deterministic_algorithms": "torch.are_deterministic_algorithms_enabled()",
+    "flash_sdp": "torch.backends.cuda.flash_sdp_enabled()",
+    "mem_efficient_sdp": "torch.backends.cuda.mem_efficient_sdp_enabled()",
+    "math_sdp": "torch.backends.cuda.math_sdp_enabled()",
+    "matmul_precision": "torch.get_float32_matmul_precision()",
 }  # fmt: skip
 UNFUSED = 'warnings.filterwarnings("error", message="flex_attention called without torch.compile")'
 

@@ -293,7 +293,7 @@ def _what_is_wrong(failure: Failure, first: Diff | None) -> tuple[str, ...]:
     if first is None:
         return (failure.oracle,)
     if failure.kind in (FailureKind.WRONG_RESULT, FailureKind.NONFINITE):
-        return (output_class(first.output),)
+        return (output_class(first.output), *([first.what] if first.what == "nan" else []))
     if failure.kind is FailureKind.METADATA_MISMATCH:
         # Strides that are wrong make other things wrong; what is named first is the cause.
         return (output_class(first.output), first.what)

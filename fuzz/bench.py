@@ -141,7 +141,7 @@ def planted(
 
 
 def _files(folder: Path, names: Sequence[str] | None) -> list[Path]:
-    there = {file.stem: file for file in sorted(folder.resolve().glob("*.py"))}
+    there = {file.stem: file for file in sorted(folder.absolute().glob("*.py"))}
     if not there:
         raise UserError(mismatch(folder, "a folder with faults", "no Python file"))
     for name in names or ():

@@ -11,7 +11,7 @@ import torch
 
 from attnfuzz.actors.child import layers, tensors
 from attnfuzz.actors.child.outcomes import LONGEST, cut, diff, failure
-from attnfuzz.actors.oracles import determinism, metadata, numbers
+from attnfuzz.actors.oracles import determinism, gradients, metadata, nan_propagation, numbers
 from attnfuzz.actors.oracles.expectation import Expectation
 from attnfuzz.actors.oracles.noise import Noise
 from attnfuzz.actors.oracles.purity import Snapshot
@@ -276,3 +276,62 @@ def test_evidence_is_cut_in_the_middle() -> None:
     assert len(text) <= LONGEST
     assert text.startswith("a")
     assert text.endswith("b")
+
+
+def test_a_nan_is_lost_where_every_expectation_has_it_alone() -> None:
+    expected = torch.tensor([torch.nan, torch.nan, 1.0, torch.nan])
+    other = torch.tensor([torch.nan, torch.nan, 1.0, 2.0])
+    kept = torch.tensor([torch.nan, torch.nan, torch.nan, 0.0])
+    assert nan_propagation.lost([expected, other], kept, 0) == []
+    [found] = nan_propagation.lost([expected, other], torch.zeros(4), 3)
+    assert (found["what"], found["call"]) == ("nan", 3)
+    assert found["actual"] == "0 at (0,) (2 of 4 elements are no NaN)"
+    assert nan_propagation.lost([expected, None], torch.zeros(4), 0) == []
+
+
+def test_the_layout_contract_of_gradients_is_that_of_torch() -> None:
+    for leaf in (
+        torch.randn(2, 3, 4).transpose(0, 2),
+        torch.randn(2, 3, 8)[..., :4],
+        torch.randn(3, 4).expand(2, 3, 4),
+        torch.randn(2, 1, 4).transpose(0, 1),
+    ):
+        made = leaf.detach().requires_grad_()
+        (made * torch.randn(made.shape)).sum().backward()
+        assert made.grad is not None
+        described = metadata.describe({"dq": made.grad}, (made,), ["q"], accumulates=True)["dq"]
+        assert described["stride"] == gradients.contract(made)
+        assert gradients.against_leaf("dq", described, made, True, 0) == []
+        other = described | {"dtype": torch.float64, "stride": (1, 1, 1)}
+        found = gradients.against_leaf("dq", other, made, True, 0)
+        assert [diff["what"] for diff in found] == ["dtype", "stride"]
+        assert [d["what"] for d in gradients.against_leaf("dq", other, made, False, 0)] == ["dtype"]
+
+
+def test_numbers_below_the_smallest_normal_may_be_flushed_where_the_job_says_so() -> None:
+    args = qkv(8, torch.float32)
+    args = (*args[:2], args[2] * 1e-40)
+    judged = expectation(args)
+    flushed = {"out": torch.zeros(2, 2, 8, 16)}
+    assert numbers.judge(judged, flushed).diffs
+    judged.flushes = True
+    assert numbers.judge(judged, flushed).diffs == []
+    assert numbers.judge(judged, {"out": torch.full((2, 2, 8, 16), 1e-36)}).diffs
+
+
+def test_what_rounding_may_make_infinite_is_not_judged() -> None:
+    def cancels(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return v + torch.where(q * 2 - (q + q) > 0, torch.inf, 0.0)
+
+    args = qkv(8, torch.float32)
+    infinite = {"out": args[2].clone()}
+    infinite["out"][0, 0, 0, 0] = torch.inf
+    judged = expectation(args, reference=cancels)
+    deviation = judged.deviation("out")
+    assert deviation is not None
+    assert deviation[0, 0].isinf().any()
+    infinite["out"] = torch.where(deviation.isinf(), torch.inf, args[2])
+    assert numbers.judge(judged, infinite).diffs == []
+    infinite["out"][0, 0, 0, 0] = torch.inf
+    plain = expectation(args, reference=lambda q, k, v: v)
+    assert numbers.judge(plain, infinite).nonfinite

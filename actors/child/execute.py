@@ -15,7 +15,7 @@ from attnfuzz.actors.child.compiler_log import CompilerLog
 from attnfuzz.actors.child.outcomes import Data, Failed, Rejected, failure
 from attnfuzz.actors.child.phases import Phases
 from attnfuzz.actors.child.program_module import Outputs, ProgramModule
-from attnfuzz.actors.oracles import metadata
+from attnfuzz.actors.oracles import metadata, numbers
 from attnfuzz.actors.oracles.expectation import Expectation
 from attnfuzz.actors.oracles.hygiene import limit_is_the_programs
 from attnfuzz.actors.oracles.oracle import Oracle, Run
@@ -41,6 +41,8 @@ class Execution:
         self.program: ProgramModule
         self._first_inputs: list[tuple[Any, ...]] = []
         self.expectations: list[Expectation] = []
+        self.refused: str | None = None
+        """Why eager attention is refused by design, where it is."""
         self.eager: list[Run] = []
         self.judges: list[Oracle] = [oracle(self) for oracle in self.oracles]
 
@@ -52,12 +54,26 @@ class Execution:
                 return
             self._build()
             self._reference()
-            self._eager()
+            try:
+                self._eager()
+            except Rejected as refusal:
+                if not self._compiles_refused():
+                    raise
+                self.refused = refusal.why
+                self.phases.refused(refusal.why)
             if self.compile is None:
                 return
             if self.program.compiled is None:
                 raise ValueError("the job asks to compile, but the source defines no `compiled`")
             self._compiled()
+            if self.refused is not None:
+                raise Rejected(self.refused)
+
+    def _compiles_refused(self) -> bool:
+        """Whether to compile what eager attention refuses by design: the compiler may refuse it
+        too, or do it right, but not break over it."""
+        alone = (self.settings.get("oracles") or {}).get("eager_alone", True)
+        return self.compile is not None and bool(self.expectations) and not alone
 
     @property
     def kernels(self) -> list[Data]:
@@ -80,10 +96,14 @@ class Execution:
             for call in range(len(self.program.calls)):
                 args = self._first_inputs.pop(0)
                 expectation = Expectation(
-                    self.program, call, args, self.settings.get("compute_dtype")
+                    self.program, call, args, self.settings.get("compute_dtype"), self._flushes
                 )
                 self.expectations.append(expectation)
                 self.skipped |= expectation.skipped
+
+    @property
+    def _flushes(self) -> bool:
+        return bool((self.settings.get("oracles") or {}).get("denormal"))
 
     def _eager(self) -> None:
         self.phases.enter("eager")
@@ -91,7 +111,8 @@ class Execution:
             run = self._run(self.program.attention, call, "eager")
             self._check(run)
             self.eager.append(run)
-            self._check_again(run)
+            if not self.program.is_redrawn(call):
+                self._check_again(run)
         for oracle in self.judges:
             oracle.after_eager()
 
@@ -134,7 +155,8 @@ class Execution:
             self.phases.enter("check")
             self._check(run)
         self.phases.enter("forward")
-        self._check_again(run)
+        if self.refused is None:
+            self._check_again(run)
 
     def _rerun(self, backend: str) -> Data | None:
         """The failure of the program when compiled with another backend, if any."""
@@ -169,7 +191,8 @@ class Execution:
         outputs = self._called(function if log is None else log.watching(function), args, layer)
         for oracle in self.judges:
             oracle.after_run(run)
-        run.described = metadata.describe(outputs, args, names)
+        accumulates = bool((self.settings.get("oracles") or {}).get("accumulates"))
+        run.described = metadata.describe(outputs, args, names, accumulates)
         run.outputs = self._numbers(outputs)
         return run
 
@@ -199,6 +222,9 @@ class Execution:
     # -- checks ------------------------------------------------------------------------------
 
     def _check(self, run: Run) -> None:
+        if self.refused is not None:  # there is no eager run to compare with
+            numbers.check_numbers(self, run.outputs, run.call, run.layer, None)
+            return
         for oracle in self.judges:
             oracle.check(run)
 
@@ -232,6 +258,8 @@ class Execution:
             phase = "compile"
         elif layer is not None and self.phases.returned:
             phase = "backward"
+        if self.refused is not None and not failure_kinds.is_internal(error, raised):
+            raise Rejected(self.refused) from None
         kind = failure_kinds.kind_of(error, compiling=compiling)
         evidence = {"traceback": exceptions.stack(error)}
         if compiling and failure_kinds.in_backward_graph(error):

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 
 from attnfuzz.actors.child import exceptions
+from attnfuzz.actors.child.outcomes import Data
 
 COMPILING = re.compile(
     r"torch/_dynamo/(?:convert_frame|symbolic_convert|output_graph|guards)\.py"
@@ -67,6 +68,25 @@ def in_inductor(error: BaseException) -> bool:
         for link in exceptions.links(error)
         for file, _ in _places(link)
     )
+
+
+_INTERNAL = frozenset({
+    "AssertionError", "AttributeError", "IndexError", "KeyError", "NameError", "RecursionError",
+    "SystemError", "TypeError", "UnboundLocalError", "ZeroDivisionError",
+})  # fmt: skip
+_COMPILERS = ("torch/_dynamo/", "torch/_functorch/", "torch/_inductor/")
+
+
+def is_internal(error: BaseException, raised: Data) -> bool:
+    """Whether the compiler broke, rather than declined: an error of the C++ compiler's, or one that
+    nobody raises to tell a user something, in the compiler's own code. What decompositions and fake
+    kernels raise is what the operator would have said. `raised` is the data of `error`."""
+    names = [name.rpartition(".")[2] for name in (*raised["chain"], raised["type"])]
+    if "CppCompileError" in names:
+        return True
+    frames = raised["frames"]
+    own = bool(frames) and frames[-1]["file"].startswith(_COMPILERS)
+    return is_compiling(error) and names[-1] in _INTERNAL and own
 
 
 def in_backward_graph(error: BaseException) -> bool:

@@ -37,6 +37,10 @@ class Phases:
         self.enter("setup")
         self._emit({"setting up": what})
 
+    def refused(self, why: str) -> None:
+        """Says that eager attention is refused by design, and that the program is compiled."""
+        self._emit({"refused": why})
+
     def stop(self) -> None:
         """Books the time since the last change."""
         now = time.perf_counter()

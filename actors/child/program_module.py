@@ -37,12 +37,21 @@ class ProgramModule:
         self.compiled: Callable[..., Any] | None = getattr(module, "compiled", None)
         self.run: Callable[[Callable[..., Any], tuple[Any, ...]], Outputs] = module.run
         self._inputs: Callable[..., Any] = module.inputs
-        self.calls: list[tuple[int, ...]] = [tuple(c) for c in getattr(module, "CALLS", [()])]
+        seeds: list[tuple[int, ...]] = [(seed,) for seed in getattr(module, "SEEDS", ())]
+        self.calls: list[tuple[int, ...]] = [
+            tuple(c) for c in getattr(module, "CALLS", [()] * max(1, len(seeds)))
+        ]
+        """What `inputs` is given of the shape of each call."""
+        self._seeds = seeds or [()] * len(self.calls)
 
     def inputs(self, call: int) -> tuple[Any, ...]:
         """Fresh arguments of that call: runs must not share what they may have written to."""
-        made = self._inputs(*self.calls[call])
+        made = self._inputs(*self.calls[call], *self._seeds[call])
         return made if isinstance(made, tuple) else tuple(made)
+
+    def is_redrawn(self, call: int) -> bool:
+        """Whether that call has the shape of the call before it, and other numbers."""
+        return call > 0 and self._seeds[call] != self._seeds[call - 1]
 
     def argument_names(self, count: int) -> list[str]:
         """What the function under test calls its `count` arguments."""

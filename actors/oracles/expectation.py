@@ -25,12 +25,14 @@ HEADROOM = 16.0
 @dataclass
 class Expectation:
     """What one call of the program should give: `expected` in float64, `yardstick` in the
-    program's own precision `dtype` (None where that precision lacks an operation)."""
+    program's own precision `dtype` (None where that precision lacks an operation). `flushes`:
+    numbers below the smallest normal one may be taken for zeros, as vector units do by default."""
 
     program: ProgramModule
     call: int
     args: InitVar[tuple[Any, ...]]
     autocast: str | None
+    flushes: bool = False
     dtype: torch.dtype = field(init=False)
     out_dtype: torch.dtype | None = field(init=False)
     expected: Outputs = field(init=False)

@@ -1,7 +1,8 @@
 """The metadata oracle: shape, dtype, strides, device, requires_grad and aliasing.
 
 `torch.compile` promises the strides of what the function returns; autograd promises none for
-gradients, so of those only shape, dtype and device are compared. A stride of a dimension of extent
+the gradients that `torch.autograd.grad` gives, so of those only shape, dtype and device are
+compared. A stride of a dimension of extent
 0 or 1, or of an empty tensor, says nothing and is not compared either. Costs nothing.
 """
 
@@ -16,6 +17,7 @@ from attnfuzz.actors.child import tensors
 from attnfuzz.actors.child.outcomes import Data, diff
 from attnfuzz.actors.child.program_module import Outputs
 from attnfuzz.actors.oracles.oracle import Oracle, Run, fail_on
+
 
 class AgainstReference(Oracle):
     """Compares what eager attention gives with the reference."""
@@ -46,11 +48,14 @@ class AgainstEager(Oracle):
         fail_on("metadata_mismatch", "metadata", found, run.layer)
 
 
-def describe(outputs: Outputs, args: tuple[Any, ...], names: list[str]) -> dict[str, Data]:
-    """The comparable properties of each output; `args` tell what it shares memory with."""
+def describe(
+    outputs: Outputs, args: tuple[Any, ...], names: list[str], accumulates: bool = False
+) -> dict[str, Data]:
+    """The comparable properties of each output; `args` tell what it shares memory with. With
+    `accumulates` gradients are what `backward` leaves in `.grad`, whose strides are promised."""
     unpromised = {f"{order}{name}" for name in names for order in ("d", "dd")} | {"tangent"}
     return {
-        name: _of(value, args, names, returned=name not in unpromised)
+        name: _of(value, args, names, returned=accumulates or name not in unpromised)
         for name, value in outputs.items()
         if isinstance(value, torch.Tensor)
     }

@@ -3,7 +3,7 @@ where the reference is.
 
 Where the float64 result or the yardstick is not finite nothing is judged. A NaN or infinity in
 place of a number is the failure kind "nonfinite", of the oracle "finiteness", unless values come
-near enough to the dtype's maximum for an overflow.
+near enough to the dtype's maximum for an overflow, or noise makes it so too.
 """
 
 from __future__ import annotations
@@ -97,7 +97,9 @@ class _Comparison:
         finfo = torch.finfo(expectation.dtype)
         own = torch.finfo(actual.dtype) if actual.is_floating_point() else finfo
         self.eps = max(finfo.eps, own.eps)
-        self.smallest = self.eps * max(finfo.smallest_normal, own.smallest_normal)
+        self.smallest = max(finfo.smallest_normal, own.smallest_normal)
+        if not expectation.flushes:
+            self.smallest *= self.eps
         self.error = (self.actual - self.expected).abs()
         self.at = 0
 
@@ -134,6 +136,11 @@ class _Comparison:
         wrong = self.judged & ~self.actual.isfinite()
         if not bool(wrong.any()) or self.expectation.may_overflow():
             return None
+        deviation = self.expectation.deviation(self.name)
+        if deviation is not None:  # which sign an infinity is multiplied by, say
+            wrong &= deviation.reshape(-1).isfinite()
+            if not bool(wrong.any()):
+                return None
         self.at = int(wrong.nonzero()[0])
         return self._diff(f"{int(wrong.sum())} of {wrong.numel()} elements not finite", None, None)
 

@@ -38,6 +38,10 @@ def global_state() -> dict[str, Any]:
         "autocast": torch.is_autocast_enabled("cpu"),
         "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
         "num_threads": torch.get_num_threads(),
+        "flash_sdp": torch.backends.cuda.flash_sdp_enabled(),
+        "mem_efficient_sdp": torch.backends.cuda.mem_efficient_sdp_enabled(),
+        "math_sdp": torch.backends.cuda.math_sdp_enabled(),
+        "matmul_precision": torch.get_float32_matmul_precision(),
     }
 
 

@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 from attnfuzz.actors.oracles.determinism import Determinism
+from attnfuzz.actors.oracles.gradients import Gradients
 from attnfuzz.actors.oracles.hygiene import Hygiene
 from attnfuzz.actors.oracles.metadata import AgainstEager, AgainstReference
 from attnfuzz.actors.oracles.metamorphic import BatchPermutation
+from attnfuzz.actors.oracles.nan_propagation import NanPropagation
 from attnfuzz.actors.oracles.numbers import Numbers
 from attnfuzz.actors.oracles.oracle import Oracle
 from attnfuzz.actors.oracles.purity import Purity
@@ -18,7 +20,9 @@ ORACLES: tuple[type[Oracle], ...] = (
     Hygiene,
     AgainstReference,
     AgainstEager,
+    Gradients,
     Numbers,
+    NanPropagation,
     Determinism,
     BatchPermutation,
 )

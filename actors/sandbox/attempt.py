@@ -21,6 +21,8 @@ class Attempt:
     pid: int = 0
     setting_up: str = ""
     """What it has begun to set up last."""
+    refused: str | None = None
+    """Why eager attention is refused by design, where the program is compiled all the same."""
     result: dict[str, Any] | None = None
     """The outcome that the child has given."""
     defect: str | None = None

@@ -69,6 +69,15 @@ def batches_are_independent(program: Program) -> bool:
     return plain and "b" not in masks | scores
 
 
+def propagates_nan(program: Program) -> bool:
+    """Whether a result that is NaN can be so because of a NaN in q, k or v alone."""
+    p = program
+    values = {p.q.values, p.k.values, p.v.values}
+    chooses = p.mask is not None or p.score_mod is not None
+    sums = plugin_of(p).propagates_nan(p.kernel)
+    return "nan" in values and "inf" not in values and sums and not chooses
+
+
 def ranks_of(program: Program) -> int:
     """How many processes the program runs in."""
     mesh = program.mesh
@@ -144,6 +153,10 @@ class Job:
             oracles={
                 "batch_permutable": batches_are_independent(program),
                 "sdpa": plugin_of(program).is_sdpa,
+                "propagates_nan": propagates_nan(program),
+                "denormal": "denormal" in {program.q.values, program.k.values, program.v.values},
+                "accumulates": differentiated and program.surround.checkpoint == "reentrant",
+                "eager_alone": program.mesh is not None or program.transform != "none",
                 "disables": program.surround.integration == "disable",
             },
             function=plugin_of(program).imports(program.kernel),

@@ -129,7 +129,7 @@ class Sandbox:
         try:
             self._write(attempt, source)
             died = self._watch(attempt)
-            outcome = self._judge(attempt, died)
+            outcome = verdict.of_refused(self._judge(attempt, died), attempt.refused)
         finally:
             remove_tree(attempt.directory)
         if attempt.result is None:
@@ -243,6 +243,8 @@ class Sandbox:
                 break  # what is sent after a deadline was missed comes too late
             if "setting up" in message:
                 attempt.setting_up = message["setting up"]
+            elif "refused" in message:
+                attempt.refused = message["refused"]
             elif "phase" in message:
                 attempt.watchdog.enter(now, Phase(message["phase"]))
             elif "outcome" in message:

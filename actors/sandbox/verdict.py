@@ -10,6 +10,7 @@ from pathlib import Path
 
 from attnfuzz.actors.sandbox import confine, stacks
 from attnfuzz.generators.model.outcome import (
+    EAGER_REFUSES,
     Cost,
     Failure,
     FailureKind,
@@ -175,6 +176,16 @@ def of_setup(outcome: Outcome) -> Outcome:
         return outcome
     why = f"{failure.evidence.get(SETTING_UP, 'setting up')}: {failure.raised.message}"
     return Outcome(status="not_run", rejection=why, cost=outcome.cost)
+
+
+def of_refused(outcome: Outcome, why: str | None) -> Outcome:
+    """`outcome`; where it failed though eager attention is refused, because of `why`, the evidence
+    says so."""
+    failure = outcome.failure
+    if failure is None or why is None:
+        return outcome
+    evidence = {EAGER_REFUSES: f"refuses this by design: {why}"} | failure.evidence
+    return replace(outcome, failure=replace(failure, evidence=evidence))
 
 
 def is_defect(outcome: Outcome) -> bool:

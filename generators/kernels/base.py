@@ -187,6 +187,10 @@ class KernelPlugin(Generic[K]):
         """Whether scores that a mask hides are replaced, whatever they are: NaN may be there."""
         return False
 
+    def propagates_nan(self, kernel: K) -> bool:
+        """Whether NaN in q, k or v is NaN in all that is computed of it, without a mask."""
+        return False
+
     def keeps_layout(self, kernel: K) -> bool:
         """Whether its result is `[B, Hq, Lq, Dv]`."""
         return True

@@ -74,6 +74,8 @@ def _features(p: Program) -> Iterator[str]:
         yield from choices(p.compile, "compile", but=("backend",))
     yield from _mesh(p)
     yield from _calls(p)
+    if p.draws:
+        yield "draws"
     if p.training is not None:
         yield from _training(p.training)
     if p.transform == "grad":  # what fails in training may well fail with it

@@ -178,6 +178,10 @@ DEADLINE = "deadline"
 not: its cost is that of both runs."""
 
 
+EAGER_REFUSES = "eager attention"
+"""The evidence of a failure of the compiled program where eager attention is refused by design."""
+
+
 PRELOAD_FILE, TARGET = "preload file", "kernel.target"
 OF_SETUP = (PRELOAD_FILE, TARGET)
 """How the `rejection` of what was not run begins; `actors.child.setup` writes it."""

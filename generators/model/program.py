@@ -50,7 +50,8 @@ class Layout:
     `order` is the order of dimensions in the storage, outermost first: (0, 2, 1, 3) is BSHD storage
     seen as BHSD. `pad` elements are left over at the end of each dimension, `start` at its
     beginning (a slice of a larger buffer, a non-zero storage offset), `step` takes every n-th.
-    Dimensions in `expand` are stored once and expanded (stride 0).
+    Dimensions in `expand` are stored once and expanded (stride 0). `unread` is what lies in the
+    storage where the tensor is not: more of its values, or NaN, which nothing may read.
     """
 
     __pydantic_config__ = STRICT
@@ -62,20 +63,24 @@ class Layout:
         Annotated[int, Field(ge=1, le=4)], Annotated[int, Field(ge=1, le=4)],
     ] = (1, 1, 1, 1)  # fmt: skip
     expand: tuple[Annotated[int, Field(ge=0, le=3)], ...] = ()
+    unread: Literal["values", "nan"] = "values"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Input:
     """One of q, k, v. `values`: standard normal; `tiny` normal * 1e-4; `large` normal * 8; `huge`
     normal * 100; `zeros`; `ones`; `one_hot` (a few entries 8, others 0); `nan_at_masked`: NaN at
-    key positions that no query may see (k only, for kernels that select rather than add)."""
+    key positions that no query may see (k only, for kernels that select rather than add);
+    `negative` uniform in (-8, 0]; `denormal`: below the dtype's smallest normal number; `nan` and
+    `inf`: normal, but for one entry in 200 that is NaN or infinite, of either sign."""
 
     __pydantic_config__ = STRICT
     dtype: FloatDtype = "float32"
     layout: Layout = field(default_factory=Layout)
     values: Literal[
-        "normal", "tiny", "large", "huge", "zeros", "ones", "one_hot", "nan_at_masked"
-    ] = "normal"
+        "normal", "tiny", "large", "huge", "zeros", "ones", "one_hot", "nan_at_masked",
+        "negative", "denormal", "nan", "inf",
+    ] = "normal"  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +171,9 @@ class Program:
     """One attention program; see the module's docstring.
 
     `packed`: q, k, v are views of one buffer along the head dimension of the storage (`qkv`), or k
-    and v are (`kv`); their layouts are then ignored but for `order` of q. `transform`: a functorch
+    and v are (`kv`); the buffer has the layout of q, or that of k in the `order` of q, and the
+    layouts of the others are ignored. `draws`: how often the last call is done again with other
+    numbers, those of the seeds `seed + 1`, `seed + 2` and so on. `transform`: a functorch
     transform around the call. `grad_mode`: the mode a forward-only program runs in. `autocast`: a
     CPU autocast region inside the attention function. `dirty_memory`: glibc fills fresh memory
     with 0xFE bytes, so that uninitialised reads show.
@@ -191,6 +198,7 @@ class Program:
     grad_mode: Literal["default", "no_grad", "inference_mode"] = "default"
     autocast: Literal["bfloat16", "float16"] | None = None
     dirty_memory: bool = False
+    draws: Annotated[int, Field(ge=0, le=4)] = 0
 
 
 __all__ = [

@@ -84,6 +84,9 @@ def _layout(key: str, layout: Layout) -> Iterator[Problem]:
                 f"{key}.expand",
                 f"expected no pad, start or step at dimension {dim}, which is stored once",
             )
+    whole = not any((*layout.pad, *layout.start)) and max(layout.step) == 1
+    if layout.unread == "nan" and whole:
+        yield Problem(f"{key}.unread", "expected values: without pad, start or step all is read")
 
 
 def _layouts(p: Program) -> Iterator[Problem]:
@@ -103,9 +106,12 @@ def _packed(p: Program) -> Iterator[Problem]:
             yield Problem(f"{name}.values", f"expected {first}'s, as both are views of one buffer")
     for name in (first, *others):
         layout = getattr(p, name).layout
-        allowed = Layout(order=layout.order) if name == "q" else Layout()
-        if layout != allowed:
+        if name != first and layout != Layout():
             yield Problem(f"{name}.layout", f"expected the default, as {name} is packed")
+        elif layout.expand:
+            yield Problem(f"{name}.layout.expand", f"expected none, as {name} is packed")
+        elif name != "q" and layout.order != Layout().order:
+            yield Problem(f"{name}.layout.order", "expected the default: the buffer has q's")
     if p.shape.v_head_dim not in (None, p.shape.head_dim):
         yield Problem(
             "shape.v_head_dim", f"expected head_dim ({p.shape.head_dim}), as k and v are packed"
@@ -122,6 +128,7 @@ def _nan_values(p: Program) -> Iterator[Problem]:
     for name in ("q", "v"):
         if getattr(p, name).values == "nan_at_masked":
             yield Problem(f"{name}.values", "expected no nan_at_masked: it is for k only")
+    yield from _not_finite(p)
     if p.k.values != "nan_at_masked":
         return
     if p.mask is None or not plugin_of(p).selects_masked(p.kernel):
@@ -133,6 +140,21 @@ def _nan_values(p: Program) -> Iterator[Problem]:
             "k.values",
             "expected no training, transform or projections with nan_at_masked (0 * NaN is NaN)",
         )
+
+
+def _not_finite(p: Program) -> Iterator[Problem]:
+    """A mask that is added leaves NaN and infinities at the keys that it hides, and gradients
+    multiply them by zeros: who has computed what is then no matter of its meaning."""
+    for name in ("q", "k", "v"):
+        values = getattr(p, name).values
+        if values not in ("nan", "inf"):
+            continue
+        if p.mask is not None and not plugin_of(p).selects_masked(p.kernel):
+            yield Problem(f"{name}.values", f"expected no {values} with a mask that is added")
+        if p.training is not None or p.transform != "none" or p.surround.projections:
+            yield Problem(
+                f"{name}.values", f"expected no {values} with training, transform or projections"
+            )
 
 
 def _surround(p: Program) -> Iterator[Problem]:

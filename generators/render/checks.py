@@ -29,6 +29,10 @@ GLOBAL_STATE = {
     "inference_mode": "torch.is_inference_mode_enabled()",
     "autocast": 'torch.is_autocast_enabled("cpu")', "num_threads": "torch.get_num_threads()",
     "deterministic_algorithms": "torch.are_deterministic_algorithms_enabled()",
+    "flash_sdp": "torch.backends.cuda.flash_sdp_enabled()",
+    "mem_efficient_sdp": "torch.backends.cuda.mem_efficient_sdp_enabled()",
+    "math_sdp": "torch.backends.cuda.math_sdp_enabled()",
+    "matmul_precision": "torch.get_float32_matmul_precision()",
 }  # fmt: skip
 UNFUSED = 'warnings.filterwarnings("error", message="flex_attention called without torch.compile")'
 
@@ -160,7 +164,18 @@ class _Writer:
         waits = [] if device == "cpu" else [f"torch.{device}.synchronize()"]
         return Check(_without_return(body), last=waits, compiled=self.compiled)
 
+    def not_nan(self, diff: Diff) -> Check:
+        check, name = self.start(), diff.output
+        check.statements = [f"{name} = {self.value(self.function, name)}"]
+        check.last = self.expected(name, check)
+        check.last.append(
+            f'assert {name}[expected.isnan()].isnan().all(), "{name} lacks NaN where it is due"'
+        )
+        return check
+
     def wrong_result(self, diff: Diff) -> Check:
+        if diff.what == "nan":
+            return self.not_nan(diff)
         check = self.start()
         name = diff.output
         check.statements = [f"{name} = {self.value(self.function, name)}"]
@@ -207,6 +222,7 @@ class _Writer:
         dtypes = {p.q.dtype, p.k.dtype, p.v.dtype, p.autocast}
         unseen = self.parts.plugin.nan_where_nothing_is_seen and p.mask is not None
         overflow = "float16" in dtypes and values & {"large", "huge"}
+        overflow = overflow or values & {"nan", "inf"}
         return bool(unseen or overflow or "lse" in self.parts.run.outputs)
 
     def metadata(self, diff: Diff) -> Check:

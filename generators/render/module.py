@@ -16,14 +16,13 @@ def source(program: Program, device: str = "cpu") -> str:
     blocks: list[Block] = []
     if program.dirty_memory:
         blocks.append(DIRTY_MEMORY)
-    if program.calls:
-        blocks.append([f"CALLS = {p.calls}"])
+    calls = [f"CALLS = {p.calls}"] if program.calls else []
+    blocks.append(calls + ([f"SEEDS = {p.seeds}"] if program.draws else []))
     blocks += [*p.mods, *p.cached_mods]
-    arguments = "B, Lq, Lkv" if program.calls else ""
     names = ", ".join(p.names)
     names = f"({names})" if len(names) > WIDTH - len("    return ") else names
     returned = [*p.input_statements, f"return {names}"]
-    blocks.append([f"def inputs({arguments}):", *indented(returned)])
+    blocks.append([f"def inputs({', '.join(p.parameters)}):", *indented(returned)])
     blocks += [*p.rope, *p.attention, *p.reference]
     if program.compile is not None:
         blocks.append(p.compiled)

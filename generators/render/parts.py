@@ -7,6 +7,7 @@ from typing import Any
 
 from attnfuzz.generators.kernels.base import Inputs, KernelPlugin
 from attnfuzz.generators.kernels.registry import plugin_of
+from attnfuzz.generators.model.draws import drawn_seed
 from attnfuzz.generators.model.program import Compile, Program
 from attnfuzz.generators.render.attention import attention, selective_policy
 from attnfuzz.generators.render.fold import fold
@@ -94,6 +95,8 @@ class Parts:
             lines += self.inputs.fresh
         if p.k.values == "nan_at_masked":
             lines += nan_statements(scene, self.inputs.seen)
+        if p.draws:
+            return ["torch.manual_seed(seed)", *lines]
         seed = [f"torch.manual_seed({p.seed})"] if any("rand" in line for line in lines) else []
         return [*seed, *lines]
 
@@ -119,10 +122,23 @@ class Parts:
 
     @property
     def calls(self) -> list[tuple[int, int, int]]:
-        """B, Lq and Lkv of every call, the first call's in front."""
+        """B, Lq and Lkv of every call, the first call's in front and those with other numbers
+        last."""
         shape = self.program.shape
         first = (shape.batch, shape.q_len, shape.kv_len)
-        return [first, *((c.batch, c.q_len, c.kv_len) for c in self.program.calls)]
+        every = [first, *((c.batch, c.q_len, c.kv_len) for c in self.program.calls)]
+        return every + every[-1:] * self.program.draws
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seed of every call."""
+        p = self.program
+        return [p.seed] * len(p.calls) + [drawn_seed(p, draw) for draw in range(p.draws + 1)]
+
+    @property
+    def parameters(self) -> list[str]:
+        """What differs from call to call, by name."""
+        return ["B", "Lq", "Lkv"] * bool(self.program.calls) + ["seed"] * bool(self.program.draws)
 
     @property
     def compiled(self) -> Block:

@@ -6,8 +6,9 @@ import re
 import textwrap
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
-from attnfuzz.generators.model.outcome import Failure, FailureKind, said
+from attnfuzz.generators.model.outcome import EAGER_REFUSES, Failure, FailureKind, said
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render.checks import Check, check_for
 from attnfuzz.generators.render.parts import (
@@ -112,13 +113,15 @@ def _calls_attention(check: Check) -> bool:
 
 def _calls(p: Parts, check: Check, failure: Failure) -> list[Block]:
     """The inputs and the calls, at top level: straight for one call, a loop for several."""
-    if not p.program.calls:
+    if not p.parameters:
         return [_inputs(p, check), [*check.statements, *check.last]]
-    calls = p.calls
+    calls: list[Any] = p.calls if p.program.calls else p.seeds
+    if p.program.calls and p.program.draws:
+        calls = [(*call, seed) for call, seed in zip(p.calls, p.seeds, strict=True)]
     if failure.diffs:
         calls = calls[: failure.diffs[0].call + 1]
     loop = [
-        f"for B, Lq, Lkv in {calls}:",
+        f"for {', '.join(p.parameters)} in {calls}:",
         *indented([*_inputs(p, check), *check.statements]),
     ]
     return [loop, check.last] if check.last else [loop]
@@ -158,7 +161,8 @@ def title(failure: Failure) -> str:
         detail = _difference(failure)
     else:
         detail = failure.signal or f"in {failure.phase.value}"
-    line = " ".join(f"{head}: {detail}".split())
+    refused = " (eager refuses it by design)" if EAGER_REFUSES in failure.evidence else ""
+    line = " ".join(f"{head}{refused}: {detail}".split())
     told = textwrap.wrap(
         line, TITLE_WIDTH, max_lines=TITLE_LINES, placeholder=" …", break_on_hyphens=False
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.render.scene import Scene, dtype_argument
 from attnfuzz.generators.render.sizes import largest
-from attnfuzz.generators.render.tensors import storage
+from attnfuzz.generators.render.tensors import is_operation, storage
 
 EPSILON = "1e-6"
 
@@ -61,8 +61,7 @@ def projected_inputs(scene: Scene) -> list[str]:
 def _grad(name: str, text: str, grad: bool) -> str:
     if not grad:
         return f"{name} = {text}"
-    is_product = " * " in text or " / " in text
-    return f"{name} = {f'({text})' if is_product else text}.requires_grad_()"
+    return f"{name} = {f'({text})' if is_operation(text) else text}.requires_grad_()"
 
 
 def rope_inputs(scene: Scene) -> list[str]:

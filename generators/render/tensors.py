@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from attnfuzz.generators.kernels.registry import plugin_of
@@ -11,12 +12,19 @@ from attnfuzz.generators.render.sizes import Size, commas, plus, times, tuple_of
 
 Shape = tuple[Size, ...]
 
+SELDOM = 0.005
+"""How many entries of `nan` and `inf` are that."""
+
+DENORMAL = {"float32": "1e-40", "bfloat16": "1e-40", "float16": "1e-6", "float64": "1e-310"}
+"""By dtype, a factor that takes normal numbers below the smallest normal one."""
+
 
 def storage(values: str, shape: Shape, dtype: str) -> str:
     """A contiguous tensor of `shape` filled as `Input.values` says, as an expression.
 
     `nan_at_masked` starts as standard normal."""
     where, kind = commas(shape), dtype_argument(dtype)
+    normal = f"torch.randn({where}{kind})"
     match values:
         case "zeros" | "ones":
             return f"torch.{values}({where}{kind})"
@@ -25,8 +33,16 @@ def storage(values: str, shape: Shape, dtype: str) -> str:
             return f"8 * (torch.rand({where}) < 0.1){cast}"
         case "tiny" | "large" | "huge":
             factor = {"tiny": "1e-4", "large": "8", "huge": "100"}[values]
-            return f"{factor} * torch.randn({where}{kind})"
-    return f"torch.randn({where}{kind})"
+            return f"{factor} * {normal}"
+        case "negative":
+            return f"-8 * torch.rand({where}{kind})"
+        case "denormal":
+            return f"{DENORMAL[dtype]} * {normal}"
+        case "nan":
+            return f"torch.where(torch.rand({where}) < {SELDOM}, torch.nan, {normal})"
+        case "inf":
+            return f"{normal} / (torch.rand({where}) >= {SELDOM})"
+    return normal
 
 
 def stored(layout: Layout, shape: Shape) -> Shape:
@@ -71,10 +87,27 @@ def expansion(layout: Layout, shape: Shape) -> str:
     return f".expand({commas(shape)})" if layout.expand else ""
 
 
-def tensor(entry: Input, shape: Shape, views: str, extents: Shape) -> str:
-    """The whole expression: storage of `extents` seen through `views`."""
-    base = storage(entry.values, extents, entry.dtype)
-    return f"({base}){views}" if views and " " in base.split("(")[0] else base + views
+def tensor(entry: Input, layout: Layout, shape: Shape, expands: bool = True) -> str:
+    """The whole expression: values in a storage laid out as `layout` says; `expands` to `shape`."""
+    views, extents = view(layout, shape), stored(layout, shape)
+    last = expansion(layout, shape) if expands else ""
+    if layout.unread == "nan":
+        inside = tuple(1 if dim in layout.expand else size for dim, size in enumerate(shape))
+        kind = dtype_argument(entry.dtype)
+        values = storage(entry.values, inside, entry.dtype)
+        return f"torch.full({tuple_of(extents)}, torch.nan{kind}){views}.copy_({values}){last}"
+    base, views = storage(entry.values, extents, entry.dtype), views + last
+    return f"({base}){views}" if views and is_operation(base) else base + views
+
+
+def is_operation(text: str) -> bool:
+    """Whether an expression needs parentheses before a method can be called on it."""
+    depth = 0
+    for character in text:
+        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(character, 0)
+        if character == " " and not depth:
+            return True
+    return False
 
 
 def attention_inputs(scene: Scene) -> list[str]:
@@ -103,32 +136,22 @@ def attention_inputs(scene: Scene) -> list[str]:
 
 
 def _separate(entry: Input, shape: Shape, grad: bool, handed: str) -> str:
-    layout = entry.layout
-    views = view(layout, shape)
-    if entry.values != "nan_at_masked":
-        views += expansion(layout, shape)
-    views += handed
-    text = tensor(entry, shape, views, stored(layout, shape))
+    text = tensor(entry, entry.layout, shape, expands=entry.values != "nan_at_masked")
+    if handed:
+        text = f"({text}){handed}" if is_operation(text) else text + handed
     if not grad:
         return text
-    return f"({text}).requires_grad_()" if _is_product(text) else f"{text}.requires_grad_()"
-
-
-def _is_product(text: str) -> bool:
-    return text.startswith(("8 * ", "100 * ", "1e-4 * "))
+    return f"({text}).requires_grad_()" if is_operation(text) else f"{text}.requires_grad_()"
 
 
 def _packed(scene: Scene, names: tuple[str, ...]) -> str:
     """One buffer whose heads are those of q, k and v (or k and v) side by side."""
     p = scene.program
     entry: Any = p.q if "q" in names else p.k
-    order = p.q.layout.order
     heads = [scene.q_heads if name == "q" else scene.kv_heads for name in names]
-    length = scene.kv_len
-    shape: Shape = (scene.batch, sum(heads), length, scene.head_dim)
-    whole = Layout(order=order)
-    text = tensor(entry, shape, view(whole, shape), stored(whole, shape))
-    if _is_product(text):
+    shape: Shape = (scene.batch, sum(heads), scene.kv_len, scene.head_dim)
+    text = tensor(entry, replace(entry.layout, order=p.q.layout.order), shape)
+    if is_operation(text):
         text = f"({text})"
     if len(set(heads)) == 1:
         return f"{text}.chunk({len(heads)}, dim=1)"

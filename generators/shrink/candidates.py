@@ -14,6 +14,7 @@ from itertools import chain
 from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.kernels.specs import Handwritten, Sdpa
 from attnfuzz.generators.model.codec import program_id
+from attnfuzz.generators.model.draws import draw_alone
 from attnfuzz.generators.model.program import (
     Compile,
     Input,
@@ -68,9 +69,10 @@ def resets(p: Program) -> Iterator[Program]:
     yield replace(core, kernel=Handwritten(), training=p.training)
     yield replace(
         p, seed=0, q=Input(), k=Input(), v=Input(), packed="none", surround=Surround(), mesh=None,
-        calls=(),
+        calls=(), draws=0,
         training=None, transform="none", grad_mode="default", autocast=None, dirty_memory=False,
     )  # fmt: skip
+    yield from (draw_alone(p, draw) for draw in range(p.draws + 1) if p.draws)
     yield replace(p, calls=())
     yield replace(p, training=None)
     yield replace(p, transform="none")
@@ -116,9 +118,18 @@ def fitted(p: Program) -> Program:
     the mask away takes the BlockMask too."""
     if p.mask is None and p.k.values == "nan_at_masked":
         p = replace(p, k=replace(p.k, values="normal"))
+    p = replace(p, q=_with_unread(p.q), k=_with_unread(p.k), v=_with_unread(p.v))
     if p.compile is not None and p.compile.backend != "inductor":
         p = replace(p, compile=replace(p.compile, mode=None, options={}))
     return plugin_of(p).fitted(p)
+
+
+def _with_unread(entry: Input) -> Input:
+    """Nothing is unread where the storage is no larger than the tensor."""
+    layout = entry.layout
+    if any((*layout.pad, *layout.start)) or max(layout.step) > 1:
+        return entry
+    return replace(entry, layout=replace(layout, unread="values"))
 
 
 __all__ = ["candidates", "complexity"]

@@ -233,6 +233,10 @@ class Composed(Drawing):
         forward = p.training is None and p.transform == "none"
         if selects and forward and draw(self.nan_at_masked):
             k = "nan_at_masked"
+        elif (selects or p.mask is None) and forward and draw(self.inputs.has_not_finite):
+            name, values = draw(self.inputs.not_finite)
+            drawn = {"q": q, "k": k, "v": v} | {name: values}
+            return drawn["q"], drawn["k"], drawn["v"]
         return q, k, v
 
     def _mesh(self, draw: Draw, p: Program, backend: str, refusal: str | None) -> Mesh | None:

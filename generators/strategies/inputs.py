@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from itertools import permutations, product
 from typing import Any
@@ -67,7 +68,13 @@ def layouts() -> SearchStrategy[Layout]:
     changes += [{"expand": dims} for dims in ((0,), (1,), (2,), (3,), (0, 1), (0, 1, 2))]
     every = [Layout(order=order, **change) for order in orders for change in changes]
     usual = [Layout()] * (len(every) // 4) + list(COMMON) * (len(every) // 20)
-    return st.sampled_from(usual + every)
+    unread = [replace(one, unread="nan") for one in (*COMMON * (len(every) // 40), *every)]
+    return st.sampled_from(usual + every + [one for one in unread if not one.expand and _gaps(one)])
+
+
+def _gaps(layout: Layout) -> bool:
+    """Whether the storage is larger than the tensor."""
+    return any((*layout.pad, *layout.start)) or max(layout.step) > 1
 
 
 class Inputs:
@@ -78,7 +85,11 @@ class Inputs:
         varied = ((3, "all_bshd"), (8, "each")) if has("input.layout") else ()
         packed = ((1, "kv"), (2, "qkv")) if has("input.packed") else ()
         self.placing: SearchStrategy[str] = weighted((5, "plain"), *varied, *packed)
-        self.q_order: SearchStrategy[Layout] = weighted((1, Layout()), (3, BSHD))
+        gaps = ({"pad": (0, 1, 0, 0)}, {"pad": (0, 0, 3, 0)}, {"start": (0, 1, 0, 0)})
+        buffers = [Layout(unread="nan", **one) for one in gaps] if has("input.layout") else []
+        self.kv_buffer: SearchStrategy[Layout] = st.sampled_from([Layout()] * 6 + buffers)
+        buffers += [replace(one, order=BSHD.order) for one in buffers]
+        self.q_order = st.sampled_from([Layout()] * 3 + [BSHD] * 9 + buffers)
         low = LOW if has("input.low_precision") else ()
         low += AS_TRAINED if swarm.place.as_trained else ()
         self.dtypes = weighted(*PLAIN, *low)
@@ -90,6 +101,11 @@ class Inputs:
         self.values = {
             wide: st.sampled_from(_value_triples(wide)) for wide in (False, True)
         }  # fp16 overflows where float32 and bfloat16 do not
+        self.has_not_finite = one_in(6) if self.varied_values else st.just(False)
+        self.not_finite = st.sampled_from([
+            *(("q", "nan"),) * 4, ("k", "nan"), ("v", "nan"), ("q", "inf"), ("k", "inf"),
+            ("v", "inf"),
+        ])  # fmt: skip
 
     def for_flex(self, draw: Draw, dtypes: Triple) -> Triple:
         """`dtypes`, but seldom float32 where attention is as trained: flex's kernels then take a
@@ -108,9 +124,11 @@ class Inputs:
 
 def _value_triples(wide: bool) -> list[tuple[str, str, str]]:
     usual = [("normal", "normal", "normal")] * 150  # other values hide many a fault
-    special = ["tiny", "large", "zeros", "ones", "one_hot"] + ["huge"] * wide
+    special = ["tiny", "large", "zeros", "ones", "one_hot", "negative", "denormal"]
+    special += ["huge"] * wide
     alike = [(name, name, "normal") for name in special] + [(name,) * 3 for name in special]
     single = [("normal", "normal", name) for name in special]
     single += [(name, "normal", "normal") for name in special]
     single += [("normal", name, "normal") for name in special]
-    return usual + alike + single
+    negative = [("ones", "negative", "normal")] * 2  # no score is above zero
+    return usual + alike + single + negative

@@ -28,7 +28,7 @@ def placed(draw: Draw, inputs: Inputs, shape: Shape, dtypes: tuple[Any, Any, Any
     if placing == "qkv" and packable and alike and shape.q_len == shape.kv_len:
         return Placed("qkv", (draw(inputs.q_order), PLAIN, PLAIN), True)
     if placing in ("kv", "qkv") and packable:
-        return Placed("kv", (draw(layouts()), PLAIN, PLAIN), True)
+        return Placed("kv", (draw(layouts()), draw(inputs.kv_buffer), PLAIN), True)
     if placing == "all_bshd":
         return Placed("none", (BSHD, BSHD, BSHD), True)
     if placing == "each":

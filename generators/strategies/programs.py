@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
+from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.strategies.draws import Draw, allowed, weighted
 from attnfuzz.generators.strategies.kernel import Parts, drawing_of
-from attnfuzz.generators.strategies.swarm import EVERYTHING, PROFILES, Swarm
+from attnfuzz.generators.strategies.swarm import EVERYTHING, MAX_COST, PROFILES, Swarm
+
+MAX_DRAWN = MAX_COST // 4
+"""Multiply-adds of all further draws of a program: a quarter of a second."""
+
+
+def multiply_adds(program: Program) -> int:
+    """What the last call's attention costs."""
+    shape = program.shape
+    last = program.calls[-1] if program.calls else shape
+    width = shape.head_dim + (shape.v_head_dim or shape.head_dim)
+    return last.batch * shape.q_heads * last.q_len * last.kv_len * width
 
 
 class Programs:
@@ -24,6 +37,8 @@ class Programs:
         self.backend = weighted(
             *((n, name) for name, n in profile.backends if name in swarm.place.backends)
         )
+        self.redraws = swarm.place.redraws
+        self.draws = weighted((1, 0), (3, 2), (1, 3), (1, 4))
         parts = Parts.of(swarm)
         self.drawings = {kernel: drawing_of(kernel, parts) for _, kernel in kernels}
 
@@ -31,7 +46,11 @@ class Programs:
         """A valid program of one of the swarm's kernels; its seed is 0."""
         kind = draw(self.kernel)
         backend = draw(self.backend)
-        return self.drawings[kind].draw(draw, backend)
+        program = self.drawings[kind].draw(draw, backend)
+        if not self.redraws or program.compile is None or plugin_of(program).package is not None:
+            return program
+        affordable = MAX_DRAWN // max(1, multiply_adds(program))
+        return replace(program, draws=min(draw(self.draws), affordable))
 
 
 @st.composite

@@ -137,7 +137,8 @@ class Place:
     sees the first alone, so that they cost nothing. `as_trained`: mostly of half precision, a tile
     of tokens or more, and the head dimensions of models where it is trained (a forward alone has
     small ones), in few calls; other programs take a GPU's compilers several times as long.
-    `links`: there are libraries of the device that C++ can be linked with."""
+    `links`: there are libraries of the device that C++ can be linked with. `redraws`: numbers are
+    computed, and take no time: a compiled program is given several draws of them."""
 
     max_cost: int = MAX_COST
     gpu: bool = False
@@ -145,6 +146,7 @@ class Place:
     one_rank: bool = False
     as_trained: bool = False
     links: bool = True
+    redraws: bool = True
 
 
 CPU = Place()

@@ -77,8 +77,9 @@ def source(
 
 @dataclass
 class Told:
-    """What the child said: its phases in order, and its outcome."""
+    """What the child said: its phases in order, why eager was refused, and its outcome."""
 
+    refused: str | None = None
     phases: list[str] = field(default_factory=list)
     outcome: dict[str, Any] = field(default_factory=dict)
 
@@ -148,7 +149,9 @@ def _read(said: bytes) -> Told:
     for line in said.splitlines():
         message = json.loads(line)
         assert "defect" not in message, message
-        if "phase" in message:
+        if "refused" in message:
+            told.refused = message["refused"]
+        elif "phase" in message:
             told.phases.append(message["phase"])
         else:
             told.outcome = message["outcome"]

@@ -59,7 +59,7 @@ TARGETS = tuple(
     InterpretedCardTarget(
         name,
         "cuda",
-        place=Place(max_cost=MAX_COST, gpu=True, links=False),
+        place=Place(max_cost=MAX_COST, gpu=True, links=False, redraws=False),
         ranks_seen="none",
         heeds_kernel_options=True,
         stand_in=StandIn(

@@ -43,7 +43,7 @@ TARGETS = tuple(
     VirtualCardTarget(
         name,
         "cuda",
-        place=Place(max_cost=MAX_COST, gpu=True, as_trained=True, links=False),
+        place=Place(max_cost=MAX_COST, gpu=True, as_trained=True, links=False, redraws=False),
         ranks_seen="none",
         stand_in=StandIn(
             device=card.name,

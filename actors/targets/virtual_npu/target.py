@@ -44,7 +44,7 @@ TARGETS = tuple(
     VirtualNpuTarget(
         name,
         "npu",
-        place=Place(max_cost=MAX_COST, backends=BACKENDS, one_rank=True),
+        place=Place(max_cost=MAX_COST, backends=BACKENDS, one_rank=True, redraws=False),
         ranks_seen="first",
         stand_in=StandIn(
             device=npu.name,

@@ -166,6 +166,9 @@ class FlexPlugin(KernelPlugin[Flex]):
                 "kernel.block_mask.spare_batch", "expected 0: the mask is built for no batch"
             )
 
+    def propagates_nan(self, kernel: Flex) -> bool:
+        return True
+
     def gqa_enabled(self, kernel: Flex) -> bool:
         return kernel.enable_gqa
 

@@ -97,6 +97,9 @@ class HandwrittenPlugin(KernelPlugin[Handwritten]):
     def selects_masked(self, kernel: Handwritten) -> bool:
         return kernel.masking != "add"
 
+    def propagates_nan(self, kernel: Handwritten) -> bool:
+        return True
+
     def keeps_layout(self, kernel: Handwritten) -> bool:
         return kernel.out_layout == "bhld"
 

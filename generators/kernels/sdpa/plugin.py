@@ -126,6 +126,9 @@ class SdpaPlugin(KernelPlugin[Sdpa]):
                     f"expected 4, or {dropped} among the axes that are broadcast",
                 )
 
+    def propagates_nan(self, kernel: Sdpa) -> bool:
+        return True
+
     def gqa_enabled(self, kernel: Sdpa) -> bool:
         return kernel.enable_gqa
 

@@ -144,6 +144,7 @@ class Job:
             oracles={
                 "batch_permutable": batches_are_independent(program),
                 "sdpa": plugin_of(program).is_sdpa,
+                "breaks": list(plugin_of(program).breaks(program)),
                 "disables": program.surround.integration == "disable",
             },
             function=plugin_of(program).imports(program.kernel),

@@ -13,11 +13,13 @@ from attnfuzz.generators.kernels.flex.spec import Flex
 from attnfuzz.generators.kernels.function.spec import Function
 from attnfuzz.generators.kernels.handwritten.spec import Handwritten
 from attnfuzz.generators.kernels.multihead_attention.spec import MultiheadAttention
+from attnfuzz.generators.kernels.nested_sdpa.spec import NestedSdpa
 from attnfuzz.generators.kernels.npu_fusion_attention.spec import NpuFusionAttention
 from attnfuzz.generators.kernels.sdpa.spec import Sdpa
 
 Kernel = Annotated[
-    Sdpa | Flex | Handwritten | FlashAttn | NpuFusionAttention | Function | MultiheadAttention,
+    Sdpa | Flex | Handwritten | FlashAttn | NpuFusionAttention | Function | MultiheadAttention
+    | NestedSdpa,
     Field(discriminator="kind"),
 ]
 """What computes the attention. Their order is part of the order in which programs are simpler: a

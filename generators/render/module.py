@@ -21,7 +21,7 @@ def source(program: Program, device: str = "cpu") -> str:
     arguments = "B, Lq, Lkv" if program.calls else ""
     returned = [*p.input_statements, f"return {', '.join(p.names)}"]
     blocks.append([f"def inputs({arguments}):", *indented(returned)])
-    blocks += [*p.rope, *p.attention, *p.reference]
+    blocks += [*p.rope, *p.attention, *p.undropped, *p.reference]
     if program.compile is not None:
         blocks.append(p.compiled)
     blocks.append(p.run.function())

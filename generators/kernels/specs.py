@@ -16,10 +16,18 @@ from attnfuzz.generators.kernels.multihead_attention.spec import MultiheadAttent
 from attnfuzz.generators.kernels.nested_sdpa.spec import NestedSdpa
 from attnfuzz.generators.kernels.npu_fusion_attention.spec import NpuFusionAttention
 from attnfuzz.generators.kernels.sdpa.spec import Sdpa
+from attnfuzz.generators.kernels.varlen.spec import Varlen
 
 Kernel = Annotated[
-    Sdpa | Flex | Handwritten | FlashAttn | NpuFusionAttention | Function | MultiheadAttention
-    | NestedSdpa,
+    Sdpa
+    | Flex
+    | Handwritten
+    | FlashAttn
+    | NpuFusionAttention
+    | Function
+    | MultiheadAttention
+    | NestedSdpa
+    | Varlen,
     Field(discriminator="kind"),
 ]
 """What computes the attention. Their order is part of the order in which programs are simpler: a

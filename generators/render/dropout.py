@@ -24,6 +24,8 @@ generator as it was.
 
 from __future__ import annotations
 
+from typing import Any
+
 from attnfuzz.generators.kernels.base import WITHOUT_DEAD_ROWS, Inputs, KernelPlugin, Meaning
 from attnfuzz.generators.render.scene import Scene, indented
 
@@ -40,7 +42,7 @@ def with_unit_matrix(scene: Scene) -> str:
 
 
 def functions(
-    scene: Scene, plugin: KernelPlugin[object], inputs: Inputs, names: list[str]
+    scene: Scene, plugin: KernelPlugin[Any], inputs: Inputs, names: list[str]
 ) -> list[list[str]]:
     """`probabilities` `[B, Hq, Lq, Lkv]` of all arguments but v, and `undropped`, which completes
     what `attention` or `reference` gives."""

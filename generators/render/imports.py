@@ -23,6 +23,7 @@ FROM = {
     "torch.nn.attention.flex_attention": (
         "AuxRequest", "create_block_mask", "create_mask", "flex_attention",
     ),
+    "torch.nn.attention.varlen": ("varlen_attn",),
     "torch.utils.checkpoint": ("checkpoint", "create_selective_checkpoint_contexts"),
 }  # fmt: skip
 

@@ -131,7 +131,9 @@ class Run:
         """Whether some input does not reach the output: q and k where the score is ignored."""
         score = self.scene.program.score_mod
         ignored = score is not None and not any(isinstance(node, Score) for node in walk(score))
-        return ignored and not {*self.wrt}.isdisjoint(("q", "k", "wq", "wk"))
+        # SDPA of nothing does not look at its mask.
+        empty = "attn_mask" in self.wrt and any(0 in pair for pair in self.scene.lengths)
+        return empty or (ignored and not {*self.wrt}.isdisjoint(("q", "k", "wq", "wk")))
 
     def unpacking(self) -> list[str]:
         """Takes the arguments that get gradients out of `args`, if these are not all of them."""

@@ -113,6 +113,9 @@ PROFILES: dict[str, Profile] = {
         (("sdpa", 5), ("nested_sdpa", 3), ("handwritten", 2)),
         (("none", 4), ("eager", 1), ("aot_eager", 3), ("inductor", 2)),
     ),
+    "varlen": Profile(
+        (("varlen", 1),), (("none", 1), ("eager", 1), ("aot_eager", 2), ("inductor", 3))
+    ),
     "function": Profile(
         (("function", 1),), (("none", 2), ("eager", 2), ("aot_eager", 3), ("inductor", 3))
     ),

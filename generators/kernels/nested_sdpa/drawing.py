@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -50,7 +51,7 @@ class Drawing(kernel.Drawing):
         is_refused = self.has("refused") and draw(self.refused)
         dtype = draw(self.inputs.dtypes_and_double)
         layout = [BSHD] * 3 if draw(self.bshd) else [draw(layouts()) for _ in range(3)]
-        values = self.inputs.draw_values(draw, "float16" in dtype)
+        values: Any = self.inputs.draw_values(draw, "float16" in dtype)
         q, k, v = (
             Input(dtype=kind, layout=lie, values=value)
             for kind, lie, value in zip(dtype, layout, values, strict=True)

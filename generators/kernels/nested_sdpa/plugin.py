@@ -139,7 +139,11 @@ class NestedSdpaPlugin(KernelPlugin[NestedSdpa]):
             yield Problem("compile", f"expected none: {kernel.made} needs lengths in Python")
 
     def breaks(self, program: Program) -> tuple[str, ...]:
-        return ("aten._nested_tensor_from_tensor_list",)
+        """The math back-end, a CPU's only one, splits by lengths that it takes out of a tensor
+        ("a .item() call", as torch/nested/_internal/sdpa.py has it) and makes a strided tensor."""
+        if self.spec(program).made == "ragged_batch":
+            return ()
+        return ("aten._nested_tensor_from_tensor_list", "aten._local_scalar_dense")
 
     def depends_on_batch(self, kernel: NestedSdpa) -> bool:
         return True

@@ -39,7 +39,8 @@ REFUSALS: tuple[Refusal, ...] = (
         needs=causal_of_sequences,
     ),
     Refusal(
-        pattern=r"unsupported operator: aten\._nested_tensor_from_tensor_list\.default",
+        pattern=r"unsupported operator: aten\._nested_tensor_from_tensor_list\.default|"
+        r"Operator 'aten\._local_scalar_dense\.default' has a non-Tensor output",
         why="on a CPU jagged tensors become strided ones in SDPA, which are not traced",
         needs=one_graph,
     ),

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from attnfuzz.generators.kernels.nested_sdpa.plugin import OF_ONE_ENTRY
+from attnfuzz.generators.kernels.nested_sdpa.plugin import OF_ONE_ENTRY, least_length
 from attnfuzz.generators.kernels.nested_sdpa.spec import NestedSdpa
 from attnfuzz.generators.model.program import Call, Compile, Input, Program, Shape
 from attnfuzz.generators.strategies import kernel
@@ -30,6 +30,7 @@ class Drawing(kernel.Drawing):
         self.traced = weighted((2, "jagged"), (1, "narrow"), (2, "ragged_batch"))
         self.sequences = weighted((4, 2), (3, 3), (1, 1), (1, 5), (1, 8))
         self.lengths = weighted((2, "growing"), (3, "random"))
+        self.has_empty = one_in(25)  # a sequence without keys raises in torch's math back-end
         self.causal, self.refused = one_in(3), one_in(40)
         self.trains_narrow = one_in(8)  # torch's backward of what narrow gives raises
         self.scale = kernel.scales(self.swarm)
@@ -45,9 +46,16 @@ class Drawing(kernel.Drawing):
         static = compiled is not None and compiled.dynamic is False
         calls = self.running.further_calls(draw, shape, False, static)
         training = self.running.training(draw, False) if draw(self.running.trains) else None
-        if made == "narrow":
-            shape = replace(shape, q_len=max(shape.q_len, 1), kv_len=max(shape.kv_len, 1))
-            training = training if draw(self.trains_narrow) else None
+        if made == "narrow" and not draw(self.trains_narrow):
+            training = None
+        sequences, lengths = draw(self.sequences), draw(self.lengths)
+        cut = NestedSdpa(made=made, sequences=sequences, lengths=lengths)
+        if draw(self.has_empty) or (made == "ragged_batch" and lengths == "random"):
+            cut = replace(cut, lengths="empty")
+        least = 0 if made == "ragged_batch" else 1
+        if alone:
+            least = 0 if cut.lengths == "empty" else least_length(cut)
+        shape = replace(shape, q_len=max(shape.q_len, least), kv_len=max(shape.kv_len, least))
         is_refused = self.has("refused") and draw(self.refused)
         dtype = draw(self.inputs.dtypes_and_double)
         layout = [BSHD] * 3 if draw(self.bshd) else [draw(layouts()) for _ in range(3)]
@@ -57,10 +65,8 @@ class Drawing(kernel.Drawing):
             for kind, lie, value in zip(dtype, layout, values, strict=True)
         )
         return Program(
-            kernel=NestedSdpa(
-                made=made,
-                sequences=draw(self.sequences),
-                lengths=draw(self.lengths),
+            kernel=replace(
+                cut,
                 is_causal=draw(self.causal) if made == "ragged_batch" else is_refused,
                 scale=draw(self.scale),
             ),
@@ -69,7 +75,7 @@ class Drawing(kernel.Drawing):
             k=k,
             v=v,
             compile=compiled,
-            calls=tuple(_fitting(call, alone, made == "narrow") for call in calls),
+            calls=tuple(_fitting(call, alone, least) for call in calls),
             training=training,
             grad_mode="default" if training is not None else draw(self.running.grad_mode),
             autocast=draw(self.running.autocast),
@@ -92,7 +98,6 @@ def _broken(compiled: Compile) -> Compile:
     return replace(compiled, fullgraph=False)
 
 
-def _fitting(call: Call, alone: bool, filled: bool) -> Call:
-    least = int(filled)
+def _fitting(call: Call, alone: bool, least: int) -> Call:
     q_len, kv_len = (max(least, min(n, LONGEST)) for n in (call.q_len, call.kv_len))
     return replace(call, batch=1 if alone else call.batch, q_len=q_len, kv_len=kv_len)

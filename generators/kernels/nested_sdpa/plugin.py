@@ -11,7 +11,7 @@ from attnfuzz.generators.kernels.nested_sdpa.spec import NestedSdpa
 from attnfuzz.generators.model.problem import Problem, lengths
 from attnfuzz.generators.model.program import Program, Surround
 from attnfuzz.generators.render.scene import Scene, indented
-from attnfuzz.generators.render.sizes import Size, commas
+from attnfuzz.generators.render.sizes import Size, commas, plus
 
 OF_ONE_ENTRY = ("jagged", "jagged_list", "strided")
 """Whose sequences are those of the only batch entry."""
@@ -135,6 +135,14 @@ class NestedSdpaPlugin(KernelPlugin[NestedSdpa]):
         for key, q_len, kv_len in lengths(p):
             if kernel.made == "narrow" and not (q_len and kv_len):
                 yield Problem(f"{key}.q_len", "expected lengths above 0 to pad with narrow")
+            if kernel.made in OF_ONE_ENTRY and kernel.lengths != "empty":
+                if min(q_len, kv_len) < least_length(kernel):
+                    sentence = f"expected {least_length(kernel)} or more for {kernel.sequences}"
+                    yield Problem(f"{key}.q_len", f"{sentence} sequences, or lengths: empty")
+        for key, batch in _batches(p):
+            if kernel.made == "ragged_batch" and kernel.lengths == "random":
+                if batch < kernel.sequences:
+                    yield Problem(f"{key}.batch", f"expected {kernel.sequences} or more to cut")
         if kernel.made in ("jagged_list", "strided") and p.compile is not None:
             yield Problem("compile", f"expected none: {kernel.made} needs lengths in Python")
 
@@ -162,6 +170,12 @@ class NestedSdpaPlugin(KernelPlugin[NestedSdpa]):
         return replace(program, mask=None, score_mod=None)
 
 
+def least_length(kernel: NestedSdpa) -> int:
+    """The length from which on none of the sequences that it is cut into is empty."""
+    count = kernel.sequences
+    return count * (count + 1) // 2 if kernel.lengths == "growing" else count
+
+
 def _batches(p: Program) -> list[tuple[str, int]]:
     further = ((f"calls[{i}]", call.batch) for i, call in enumerate(p.calls))
     return [("shape", p.shape.batch), *further]
@@ -170,9 +184,12 @@ def _batches(p: Program) -> list[tuple[str, int]]:
 def _offsets(length: Size, spec: NestedSdpa) -> str:
     """Where the sequences begin and end, an int64 tensor `[N + 1]`."""
     count = spec.sequences
+    if spec.lengths == "empty" and count > 1:
+        cuts = f"torch.randint({plus(length, 1)}, ({count - 1},)).sort().values"
+        return f"torch.tensor([0, *{cuts}, {length}])"
     if spec.lengths == "random" and count > 1:
-        end = length + 1 if isinstance(length, int) else f"{length} + 1"
-        return f"torch.tensor([0, *torch.randint({end}, ({count - 1},)).sort().values, {length}])"
+        cuts = f"torch.randperm({plus(length, -1)})[:{count - 1}].sort().values + 1"
+        return f"torch.tensor([0, *({cuts}), {length}])"
     parts, steps = count * (count + 1), [i * (i + 1) for i in range(count + 1)]
     if isinstance(length, int):
         return f"torch.tensor({[length * step // parts for step in steps]})"
@@ -181,9 +198,8 @@ def _offsets(length: Size, spec: NestedSdpa) -> str:
 
 def _lengths(length: Size, spec: NestedSdpa, batch: Size) -> str:
     """How many rows of each batch entry there are, an int64 tensor `[B]`."""
-    if spec.lengths == "random":
-        end = length + 1 if isinstance(length, int) else f"{length} + 1"
-        return f"torch.randint(1, {end}, ({batch},))"
+    if spec.lengths != "growing":
+        return f"torch.randint(1, {plus(length, 1)}, ({batch},))"
     return f"({length} * (torch.arange({batch}) % 3 + 1) // 3).clamp(min=1)"
 
 

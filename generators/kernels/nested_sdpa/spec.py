@@ -21,13 +21,13 @@ class NestedSdpa:
     D]`, the first keys and queries of each batch entry, whose result is padded with 0.
     `ragged_batch` is `[N, j, H, L, D]`, the batch cut into `sequences`, each entry whole.
 
-    `lengths`: they grow as 1 : 2 : 3, or are random ones (an empty one too), from the program's
-    seed. `is_causal` is aligned to the top left in each sequence."""
+    `lengths`: they grow as 1 : 2 : 3, or are `random` ones from the program's seed, of which with
+    `empty` some may be 0. `is_causal` is aligned to the top left in each sequence."""
 
     __pydantic_config__ = STRICT
     kind: Literal["nested_sdpa"] = "nested_sdpa"
     made: Literal["jagged", "jagged_list", "strided", "narrow", "ragged_batch"] = "jagged"
     sequences: Annotated[int, Field(ge=1, le=8)] = 2
-    lengths: Literal["growing", "random"] = "growing"
+    lengths: Literal["growing", "random", "empty"] = "growing"
     is_causal: bool = False
     scale: Scale | None = None

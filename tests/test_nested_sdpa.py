@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from support.rendered import load
 
 from attnfuzz.actors.sandbox.job import Job
 from attnfuzz.generators.kernels.refusals import for_program
@@ -22,6 +21,7 @@ from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.shrink.candidates import candidates
 from attnfuzz.generators.strategies.shards import generate
 from attnfuzz.generators.strategies.swarm import Swarm
+from tests.support.rendered import load
 
 SHAPE = Shape(q_heads=2, kv_heads=2, q_len=12, kv_len=18, head_dim=8, v_head_dim=4)
 FAULT = Path(__file__).parent.parent / "benchmarks" / "planted_sdpa" / "nested_scale.py"

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from support.rendered import load
 from torch.nn.attention.bias import CausalBias
 
 from attnfuzz.actors.child.to_device import ToDevice
@@ -23,6 +22,7 @@ from attnfuzz.generators.render.module import source
 from attnfuzz.generators.shrink.candidates import candidates
 from attnfuzz.generators.strategies.shards import generate
 from attnfuzz.generators.strategies.swarm import FEATURES, Swarm
+from tests.support.rendered import load
 
 SHAPE = Shape(batch=2, q_heads=4, kv_heads=2, q_len=7, kv_len=12, head_dim=8, v_head_dim=4)
 FAULTS = Path(__file__).parent.parent / "benchmarks" / "planted_sdpa"
@@ -80,7 +80,7 @@ PROGRAMS = {
     "three, expanded": sdpa(masks.Causal(), input_rank=3, mask_layout="expanded"),
     "numbers": sdpa(
         masks.AllTrue(), mask_form="float", mask_bias=True, mask_layout="transposed",
-        broadcast=("b", "q_idx"), mask_requires_grad=True,
+        broadcast=("b",), mask_requires_grad=True,
     ),
     "strided": sdpa(masks.Causal(), mask_layout="strided", mask_form="float", mask_bias=True),
     "upper left": replace(
@@ -201,7 +201,7 @@ class DropsOthersForV(torch.autograd.Function):
         return weights * (torch.rand_like(weights) >= p) / (1 - p)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         return gradient * (torch.rand_like(gradient) >= ctx.p) / (1 - ctx.p), None
 
 

@@ -3,10 +3,11 @@
 import torch
 from torch.nn.attention.bias import CausalBias
 
+original = CausalBias._lower_right
+
 
 def faulty(self, device):
-    seen = torch.ones(self.seq_len_q, self.seq_len_kv, device=device, dtype=torch.bool)
-    return seen.tril(self.seq_len_kv - self.seq_len_q + 1)
+    return torch.nn.functional.pad(original(self, device), (1, 0), value=True)[:, :-1]
 
 
 CausalBias._lower_right = faulty

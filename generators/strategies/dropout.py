@@ -20,8 +20,9 @@ class Dropout:
     """Draws which programs drop weights, and how many of them."""
 
     def __init__(self, swarm: Swarm) -> None:
-        self.enabled = swarm.has("dropout")
-        self.drops = one_in(3 if swarm.profile == "sdpa_forms" else 20)
+        about = swarm.profile == "sdpa_forms"
+        self.enabled = about or swarm.has("dropout")
+        self.drops = one_in(3 if about else 20)
         self.p = weighted((6, 0.1), (3, 0.5), (2, 0.2), (1, 0.9), (1, 1.0))
 
     def draw(self, draw: Draw, p: Program) -> Program:

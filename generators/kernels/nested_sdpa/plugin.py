@@ -135,14 +135,14 @@ class NestedSdpaPlugin(KernelPlugin[NestedSdpa]):
         for key, q_len, kv_len in lengths(p):
             if kernel.made == "narrow" and not (q_len and kv_len):
                 yield Problem(f"{key}.q_len", "expected lengths above 0 to pad with narrow")
-            if kernel.made in OF_ONE_ENTRY and kernel.lengths != "empty":
-                if min(q_len, kv_len) < least_length(kernel):
-                    sentence = f"expected {least_length(kernel)} or more for {kernel.sequences}"
-                    yield Problem(f"{key}.q_len", f"{sentence} sequences, or lengths: empty")
+            full = kernel.made in OF_ONE_ENTRY and kernel.lengths != "empty"
+            if full and min(q_len, kv_len) < least_length(kernel):
+                sentence = f"expected {least_length(kernel)} or more for {kernel.sequences}"
+                yield Problem(f"{key}.q_len", f"{sentence} sequences, or lengths: empty")
         for key, batch in _batches(p):
-            if kernel.made == "ragged_batch" and kernel.lengths == "random":
-                if batch < kernel.sequences:
-                    yield Problem(f"{key}.batch", f"expected {kernel.sequences} or more to cut")
+            cut = kernel.made == "ragged_batch" and kernel.lengths == "random"
+            if cut and batch < kernel.sequences:
+                yield Problem(f"{key}.batch", f"expected {kernel.sequences} or more to cut")
         if kernel.made in ("jagged_list", "strided") and p.compile is not None:
             yield Problem("compile", f"expected none: {kernel.made} needs lengths in Python")
 

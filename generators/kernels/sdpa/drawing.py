@@ -36,11 +36,12 @@ class Drawing(Composed):
         self.keeps_axis = one_in(3)
         self.mask_rank = weighted((3, 4), (2, 2), (1, 3))
         self.mask_gradient = one_in(3)
-        about = self.swarm.profile == "sdpa_forms"
+        self.about = about = self.swarm.profile == "sdpa_forms"
         self.has_rank = one_in(2 if about else 12)
         self.input_rank = weighted((4, 3), (2, 5))
         self.gives_bias = one_in(5 if about else 15)
         self.is_bias = one_in(2)
+        self.is_aligned = one_in(3)
         self.has_bias_numbers, self.is_wide = one_in(2), one_in(3)
         self.is_laid_out = one_in(2 if about else 8)
         self.mask_layout = weighted((2, "transposed"), (1, "strided"), (2, "expanded"))
@@ -52,10 +53,17 @@ class Drawing(Composed):
 
     def _mask(self, draw: Draw, shape: Shape) -> Mask | None:
         """Sometimes the causal one that is aligned to the bottom right, which a bias may say."""
+        aligned = Causal(offset=shape.kv_len - shape.q_len)
+        if self.about and draw(self.is_aligned):
+            return aligned
         mask = super()._mask(draw, shape)
-        if mask == Causal() and self.has("sdpa.bias") and draw(self.is_bias):
-            return Causal(offset=shape.kv_len - shape.q_len)
+        if mask == Causal() and self._may("sdpa.bias") and draw(self.is_bias):
+            return aligned
         return mask
+
+    def _may(self, feature: str) -> bool:
+        """Whether programs may have the feature: those of the profile that is about it do."""
+        return self.about or self.has(feature)
 
     def _run(self, draw: Draw, p: Program, backend: str) -> Program:
         """Without the calls whose lengths the mask does not fit."""
@@ -70,7 +78,7 @@ class Drawing(Composed):
             form = "bool"
         bias = _bias(at)
         often = self.gives_bias if at.mask == Causal() else self.is_bias
-        if bias is not None and self.has("sdpa.bias") and draw(often):
+        if bias is not None and self._may("sdpa.bias") and draw(often):
             form = bias
         broadcast: tuple[Any, ...] = ("b", "h")
         rank: Any = 4
@@ -95,9 +103,9 @@ class Drawing(Composed):
             mask_requires_grad=gradient,
             enable_gqa=enable_gqa,
         )
-        if at.mask is not None and self.has("sdpa.mask_tensor"):
+        if at.mask is not None and self._may("sdpa.mask_tensor"):
             kernel = self._mask_tensor(draw, kernel)
-        if not at.refused and self.has("sdpa.ranks") and draw(self.has_rank):
+        if not at.refused and self._may("sdpa.ranks") and draw(self.has_rank):
             kernel = self._rank(draw, kernel, at)
         return kernel
 

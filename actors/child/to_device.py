@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.attention.bias import CausalBias
 from torch.nn.attention.flex_attention import BlockMask
 
 from attnfuzz.actors.child import tensors
@@ -37,6 +38,8 @@ class ToDevice:
         return made
 
     def _convert(self, value: Any) -> Any:
+        if isinstance(value, CausalBias):  # it has no elements, and is of no device
+            return value
         if isinstance(value, torch.Tensor):
             return self._tensor(value)
         if isinstance(value, tuple) and type(value) is tuple:

@@ -34,6 +34,8 @@ class Hygiene(Oracle):
         settings = execution.settings.get("oracles") or {}
         if settings.get("disables"):  # the program breaks it itself
             log.graph_breaks = [r for r in log.graph_breaks if "torch.compiler.disable" not in r]
+        for text in settings.get("breaks") or ():  # torch itself does, in its kernel
+            log.graph_breaks = [reason for reason in log.graph_breaks if text not in reason]
         if not log.gave_up:
             evidence["graph breaks"] = "\n\n".join(log.graph_breaks)
             self._refuse_breaks(log.graph_breaks)

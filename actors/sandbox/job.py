@@ -157,6 +157,7 @@ class Job:
                 "denormal": "denormal" in {program.q.values, program.k.values, program.v.values},
                 "accumulates": differentiated and program.surround.checkpoint == "reentrant",
                 "eager_alone": program.mesh is not None or program.transform != "none",
+                "breaks": list(plugin_of(program).breaks(program)),
                 "disables": program.surround.integration == "disable",
             },
             function=plugin_of(program).imports(program.kernel),

@@ -19,7 +19,7 @@ from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render.module import source
 from attnfuzz.generators.strategies.swarm import CPU, PROFILES, Place
 
-DEVICE_KERNELS = ("npu_fusion_attention",)
+DEVICE_KERNELS = ("npu_fusion_attention", "varlen")
 """Kernels, and profiles of that name, that need their device: without its libraries their package
 cannot be imported."""
 

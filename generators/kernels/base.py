@@ -224,6 +224,18 @@ class KernelPlugin(Generic[K]):
         """Whether a BlockMask is made in the attention function and kept by an object's `id`."""
         return False
 
+    def breaks(self, program: Program) -> tuple[str, ...]:
+        """Texts of the reasons for which torch breaks the graph in it, by design."""
+        return ()
+
+    def dropout_p(self, kernel: K) -> float:
+        """How likely each attention weight is dropped as it is called; see `render.dropout`."""
+        return 0.0
+
+    def droppable(self, kernel: K) -> K:
+        """The kernel, without what does not go with dropout."""
+        return kernel
+
     def depends_on_batch(self, kernel: K) -> bool:
         """Whether batch entries with the same q, k and v may have different results."""
         return False

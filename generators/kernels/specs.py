@@ -14,9 +14,11 @@ from attnfuzz.generators.kernels.function.spec import Function
 from attnfuzz.generators.kernels.graph.spec import Graph
 from attnfuzz.generators.kernels.handwritten.spec import Handwritten
 from attnfuzz.generators.kernels.multihead_attention.spec import MultiheadAttention
+from attnfuzz.generators.kernels.nested_sdpa.spec import NestedSdpa
 from attnfuzz.generators.kernels.npu_fusion_attention.spec import NpuFusionAttention
 from attnfuzz.generators.kernels.sdpa.spec import Sdpa
 from attnfuzz.generators.kernels.transformer_layer.spec import TransformerLayer
+from attnfuzz.generators.kernels.varlen.spec import Varlen
 
 Kernel = Annotated[
     Sdpa
@@ -27,6 +29,8 @@ Kernel = Annotated[
     | Function
     | MultiheadAttention
     | TransformerLayer
+    | NestedSdpa
+    | Varlen
     | Graph,
     Field(discriminator="kind"),
 ]

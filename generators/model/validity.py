@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from attnfuzz.generators.kernels.registry import plugin_of
+from attnfuzz.generators.model.dropout import dropout_problems
 from attnfuzz.generators.model.expressions import (
     is_boolean,
     is_constant,
@@ -370,5 +371,5 @@ def _operator(key: str, node: object) -> Iterator[Problem]:
 
 RULES: tuple[Rule, ...] = (
     _heads, _layouts, _packed, _nan_values, _surround, _integration, _mesh, _score_mod, _kernel,
-    _compile, _gradients, _expressions,
+    _compile, _gradients, _expressions, dropout_problems,
 )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin
+from attnfuzz.generators.render.dropout import with_unit_matrix
 from attnfuzz.generators.render.integration import integrated
 from attnfuzz.generators.render.mesh import distributed, gathered, simulated
 from attnfuzz.generators.render.scene import Scene, indented
@@ -21,7 +22,10 @@ def attention(
     p = scene.program
     checkpoint = p.surround.checkpoint
     around, call = integrated(scene, plugin, inputs)
-    lines = _whole_body(scene, call or plugin.call(scene, inputs), names, plugin)
+    body = call or plugin.call(scene, inputs)
+    if plugin.dropout_p(p.kernel):
+        body.statements.insert(0, with_unit_matrix(scene))
+    lines = _whole_body(scene, body, names, plugin)
     if p.transform == "none" and checkpoint == "none":
         return [*around, _function("attention", names, lines)]
     inner = _function("attend", names, lines)

@@ -19,9 +19,11 @@ FROM = {
     "torch.distributed.tensor": ("DTensor", "Replicate", "Shard"),
     "torch.testing._internal.distributed.fake_pg": ("FakeStore",),
     "torch.nn.attention": ("SDPBackend", "sdpa_kernel"),
+    "torch.nn.attention.bias": ("causal_lower_right", "causal_upper_left"),
     "torch.nn.attention.flex_attention": (
         "AuxRequest", "create_block_mask", "create_mask", "flex_attention",
     ),
+    "torch.nn.attention.varlen": ("varlen_attn",),
     "torch.utils.checkpoint": ("checkpoint", "create_selective_checkpoint_contexts"),
 }  # fmt: skip
 

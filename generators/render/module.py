@@ -23,7 +23,7 @@ def source(program: Program, device: str = "cpu") -> str:
     names = f"({names})" if len(names) > WIDTH - len("    return ") else names
     returned = [*p.input_statements, f"return {names}"]
     blocks.append([f"def inputs({', '.join(p.parameters)}):", *indented(returned)])
-    blocks += [*p.rope, *p.attention, *p.reference]
+    blocks += [*p.rope, *p.attention, *p.undropped, *p.reference]
     if program.compile is not None:
         blocks.append(p.compiled)
     blocks.append(p.run.function())

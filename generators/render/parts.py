@@ -9,6 +9,7 @@ from attnfuzz.generators.kernels.base import Inputs, KernelPlugin
 from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.model.draws import drawn_seed
 from attnfuzz.generators.model.program import Compile, Program
+from attnfuzz.generators.render import dropout
 from attnfuzz.generators.render.attention import attention, selective_policy
 from attnfuzz.generators.render.fold import fold
 from attnfuzz.generators.render.imports import IMPORTED, imports
@@ -121,6 +122,13 @@ class Parts:
         return reference(self.scene, self.plugin, self.inputs, self.names)
 
     @property
+    def undropped(self) -> list[Block]:
+        """The functions with which `run` completes what dropout has left out, if there is any."""
+        if not self.run.drops:
+            return []
+        return dropout.functions(self.scene, self.plugin, self.inputs, self.names)
+
+    @property
     def calls(self) -> list[tuple[int, int, int]]:
         """B, Lq and Lkv of every call, the first call's in front and those with other numbers
         last."""
@@ -170,7 +178,9 @@ def parts(
         main = projected_names(scene)
     names = [*main, *rope_names(scene), *inputs.arguments]
     wrt = [name for name in names if name in trained_names(scene) or name in inputs.learnable]
-    run = Run(scene, names, wrt, plugin.outputs(scene))
+    drops = bool(plugin.dropout_p(program.kernel))
+    outputs = ("out", "excess") if drops else plugin.outputs(scene)
+    run = Run(scene, names, wrt, outputs, drops)
     return Parts(program, scene, plugin, inputs, names, run)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from attnfuzz.generators.kernels.base import WITHOUT_DEAD_ROWS, Body, Inputs, KernelPlugin, Meaning
+from attnfuzz.generators.render import dropout
 from attnfuzz.generators.render.attention import main_names, tangent_statement
 from attnfuzz.generators.render.scene import Scene, indented
 from attnfuzz.generators.render.surround import after, before
@@ -14,6 +15,8 @@ def reference(
     scene: Scene, plugin: KernelPlugin[Any], inputs: Inputs, names: list[str]
 ) -> list[list[str]]:
     """The functions that make up `reference(*names)`."""
+    if p := plugin.dropout_p(scene.program.kernel):
+        return [dropout.reference(scene, p, names)]
     transform = scene.program.transform
     outputs = plugin.outputs(scene)
     body = plugin.plain_body(scene, inputs)

@@ -61,6 +61,7 @@ def repro(
     blocks += [*p.mods, *p.cached_mods]
     if not check.inputs_only:
         blocks += [*p.rope, *p.attention] if _calls_attention(check) else p.rope
+        blocks += p.undropped
         blocks += p.reference if check.reference else []
         blocks += [p.run.function()] if check.run else []
         blocks += check.functions

@@ -8,17 +8,20 @@ from dataclasses import dataclass
 from attnfuzz.generators.model.program import Training
 from attnfuzz.generators.model.scores import Score
 from attnfuzz.generators.model.tree import walk
+from attnfuzz.generators.render import dropout
 from attnfuzz.generators.render.scene import Scene, dtype_argument, indented
 
 
 @dataclass(frozen=True)
 class Run:
-    """What `run` is about: the arguments' names, those with a gradient, and the outputs' names."""
+    """What `run` is about: the arguments' names, those with a gradient, and the outputs' names.
+    With dropout (`drops`) it completes what is called; see `generators.render.dropout`."""
 
     scene: Scene
     names: list[str]
     wrt: list[str]
     outputs: tuple[str, ...]
+    drops: bool = False
 
     def function(self) -> list[str]:
         """The definition of `run(fn, args)`, which returns a dict of result tensors by name."""
@@ -27,6 +30,12 @@ class Run:
     def body(self, call: str, unpack: bool, again: bool = True) -> list[str]:
         """The statements, ending in `return {name: tensor}`; `unpack` takes the arguments that get
         gradients out of `args` first, `again` is as for `output_gradients`."""
+        if self.drops:
+            arguments = call[call.index("(") + 1 : -1]
+            return dropout.seeded(self._body(f"undropped({call}, {arguments})", unpack, again))
+        return self._body(call, unpack, again)
+
+    def _body(self, call: str, unpack: bool, again: bool) -> list[str]:
         p = self.scene.program
         if p.transform == "grad":
             return [f"dq, dk, dv = {call}", 'return {"dq": dq, "dk": dk, "dv": dv}']
@@ -45,6 +54,11 @@ class Run:
             return ("out", "tangent")
         second = tuple(f"dd{n}" for n in self.wrt) if self.double else ()
         return (*self.outputs, *(f"d{name}" for name in self.wrt), *second)
+
+    @property
+    def differentiated(self) -> tuple[str, ...]:
+        """The outputs that have a gradient."""
+        return tuple(name for name in self.outputs if name != "excess")
 
     @property
     def double(self) -> bool:
@@ -70,11 +84,11 @@ class Run:
         outputs = ", ".join(self.outputs)
         lines = [*self.unpacking(), f"{outputs} = {call}"] if unpack else [f"{outputs} = {call}"]
         heads = [*self.output_gradients(training.grad_layout, again)]
-        what = [outputs if len(self.outputs) == 1 else f"({outputs})", _tuple(self.wrt)]
+        what = [_tuple(list(self.differentiated)), _tuple(self.wrt)]
         if training.grad_layout == "expanded":
-            what[0] = " + ".join(f"{name}.sum()" for name in self.outputs)
+            what[0] = " + ".join(f"{name}.sum()" for name in self.differentiated)
         else:
-            gradients = [f"d{name}" for name in self.outputs]
+            gradients = [f"d{name}" for name in self.differentiated]
             what.append(gradients[0] if len(gradients) == 1 else f"({', '.join(gradients)})")
         if self.may_be_unused:
             what.append("materialize_grads=True")
@@ -117,7 +131,9 @@ class Run:
         """Whether some input does not reach the output: q and k where the score is ignored."""
         score = self.scene.program.score_mod
         ignored = score is not None and not any(isinstance(node, Score) for node in walk(score))
-        return ignored and not {*self.wrt}.isdisjoint(("q", "k", "wq", "wk"))
+        # SDPA of nothing does not look at its mask.
+        empty = "attn_mask" in self.wrt and any(0 in pair for pair in self.scene.lengths)
+        return empty or (ignored and not {*self.wrt}.isdisjoint(("q", "k", "wq", "wk")))
 
     def unpacking(self) -> list[str]:
         """Takes the arguments that get gradients out of `args`, if these are not all of them."""
@@ -140,12 +156,12 @@ class Run:
         if layout == "expanded":
             return []
         if not again:
-            return [self.output_gradient(name, layout) for name in self.outputs]
+            return [self.output_gradient(name, layout) for name in self.differentiated]
         kind = dtype_argument(self.scene.dtype)
         device = self.scene.inputs_device
         on = "" if device == "cpu" else f'"{device}"'
         lines = [f"generator = torch.Generator({on}).manual_seed(1)"]
-        for name in self.outputs:
+        for name in self.differentiated:
             dtype = kind if name == "out" else ""
             swapped = layout == "transposed" and name == "out"
             shape = f"{name}.transpose(1, 2).shape" if swapped else f"{name}.shape"

@@ -39,7 +39,8 @@ OTHERS = (
     "surround.checkpoint", "compile.dynamic", "compile.mode", "compile.options", "compile.breaks",
     "calls.same", "calls.other", "calls.many", "training", "training.subset",
     "training.grad_layout", "training.double", "transform", "grad_mode", "autocast",
-    "dirty_memory", "mesh", "refused", "graph.detours", "graph.several", "graph.projected",
+    "dirty_memory", "mesh", "refused", "sdpa.ranks", "sdpa.mask_tensor", "sdpa.bias", "dropout",
+    "kernel.nested_sdpa", "kernel.varlen", "graph.detours", "graph.several", "graph.projected",
     "graph.returns",
 )  # fmt: skip
 """`refused` are programs that torch refuses by design, a percent or so: the refusals are kept an
@@ -115,6 +116,13 @@ PROFILES: dict[str, Profile] = {
     ),
     "graph": Profile(
         (("graph", 1),), (("none", 2), ("eager", 1), ("aot_eager", 2), ("inductor", 5))
+    ),
+    "sdpa_forms": Profile(
+        (("sdpa", 5), ("nested_sdpa", 3), ("handwritten", 2)),
+        (("none", 4), ("eager", 1), ("aot_eager", 3), ("inductor", 2)),
+    ),
+    "varlen": Profile(
+        (("varlen", 1),), (("none", 1), ("eager", 1), ("aot_eager", 2), ("inductor", 3))
     ),
     "function": Profile(
         (("function", 1),), (("none", 2), ("eager", 2), ("aot_eager", 3), ("inductor", 3))

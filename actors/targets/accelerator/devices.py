@@ -13,7 +13,8 @@ class Device:
     """A kind of accelerator. `label` is what people call it, `resource` what Ray calls one;
     `visible` are the environment variables that say which of them a process sees, of which Ray sets
     the one of the maker's at hand; `module` has to be imported before torch knows it. `is_gpu`:
-    Inductor compiles for it with Triton. `kernels` are the kinds that it takes, None for all."""
+    Inductor compiles for it with Triton. `kernels` are the kinds that it takes, None for all but
+    those of one device; `own` are further ones of the latter."""
 
     label: str
     resource: str
@@ -21,6 +22,7 @@ class Device:
     module: str = "torch"
     is_gpu: bool = True
     kernels: tuple[str, ...] | None = None
+    own: tuple[str, ...] = ()
 
 
 NPU_KERNELS = ("npu_fusion_attention", "sdpa", "handwritten", "function")
@@ -31,6 +33,7 @@ DEVICES = {
         label="CUDA",
         resource="GPU",
         visible=("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
+        own=("varlen",),
     ),
     "xpu": Device(
         label="XPU", resource="GPU", visible=("ZE_AFFINITY_MASK", "ONEAPI_DEVICE_SELECTOR")

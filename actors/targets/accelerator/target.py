@@ -28,7 +28,7 @@ class AcceleratorTarget(Target):
         return DEVICES[self.name]
 
     def kernels(self, preload: bool = False) -> tuple[str, ...]:
-        return self._device.kernels or super().kernels(preload)
+        return self._device.kernels or (*super().kernels(preload), *self._device.own)
 
     def deadlines(self, on_cpu: Deadlines) -> Deadlines:
         """Sleeping processes say nothing where the device works for them."""

@@ -7,9 +7,10 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from attnfuzz.generators.kernels.handwritten.spec import Handwritten
-from attnfuzz.generators.model.program import Call
+from attnfuzz.generators.model.program import Call, Program
 from attnfuzz.generators.strategies.composed import Composed, Setting
 from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
+from attnfuzz.generators.strategies.dropout import Dropout
 from attnfuzz.generators.strategies.kernel import Parts, scales
 
 
@@ -40,7 +41,11 @@ class Drawing(Composed):
         self.softmax_dtype = weighted((3, "same"), (2, "float32"))
         self.dropout = one_in(4)
         self.repeat = weighted((1, "repeat_interleave"), (1, "expand"))
+        self.dropped = Dropout(self.swarm)
         self.out_layout = weighted((4, "bhld"), (1, "blhd"), (2, "merged"))
+
+    def draw(self, draw: Draw, backend: str) -> Program:
+        return self.dropped.draw(draw, super().draw(draw, backend))
 
     def kernel(self, draw: Draw, at: Setting) -> Handwritten:
         """As models mostly write it (which is what Inductor fuses), or in any other way."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning
 from attnfuzz.generators.kernels.handwritten.refusals import REFUSALS
@@ -14,7 +15,7 @@ from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render.dense import dense_mask, full_shape
 from attnfuzz.generators.render.mods import INDICES
 from attnfuzz.generators.render.scene import Scene, dtype_argument
-from attnfuzz.generators.render.sizes import Size, commas, inverse_root, product, root
+from attnfuzz.generators.render.sizes import Size, commas, inverse_root, plus, product, root
 
 FLAT = ("bmm", "baddbmm")
 SMALLEST_SCALE = 1e-9
@@ -109,6 +110,17 @@ class HandwrittenPlugin(KernelPlugin[Handwritten]):
     def distributable(self, kernel: Handwritten) -> bool:
         return kernel.product != "baddbmm"
 
+    def dropout_p(self, kernel: Handwritten) -> float:
+        return kernel.dropout_p
+
+    def droppable(self, kernel: Handwritten) -> Handwritten:
+        return replace(kernel, out_layout="bhld", dropout=False)
+
+    def features(self, program: Program) -> Iterator[str]:
+        yield from super().features(program)
+        if self.spec(program).dropout_p:
+            yield "kernel.handwritten.dropout_p"
+
     def plain(self, kernel: Handwritten) -> Handwritten:
         return Handwritten()
 
@@ -145,7 +157,9 @@ class _Writer:
         if self.masked and not self.fuses_mask:
             self.mask_scores()
         self.softmax()
-        if self.spec.dropout:
+        if self.spec.dropout_p:
+            self.lines.append(f"probs = F.dropout(probs, p={self.spec.dropout_p!r})")
+        elif self.spec.dropout:
             self.lines.append("probs = F.dropout(probs, p=0.1, training=False)")
         return Body([self.output()], self.lines)
 
@@ -156,7 +170,9 @@ class _Writer:
             self.lines.append(f"q = q.unflatten(1, ({scene.kv_heads}, {group}))")
             self.lines.append("k, v = k[:, :, None], v[:, :, None]")
         elif group > 1 and self.spec.gqa == "expand":
-            for name, dim in (("k", scene.head_dim), ("v", scene.v_head_dim)):
+            unit = self.spec.dropout_p > 0  # the matrix beside v
+            v_dim = plus(scene.kv_len, scene.v_head_dim) if unit else scene.v_head_dim
+            for name, dim in (("k", scene.head_dim), ("v", v_dim)):
                 shape = commas((scene.batch, scene.kv_heads, group, scene.kv_len, dim))
                 self.lines.append(f"{name} = {name}[:, :, None].expand({shape}).flatten(1, 2)")
         elif group > 1:

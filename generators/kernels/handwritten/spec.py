@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from attnfuzz.generators.kernels.spec import Scale
+from attnfuzz.generators.kernels.spec import Probability, Scale
 from attnfuzz.generators.model.indices import STRICT
 
 
@@ -19,7 +19,8 @@ class Handwritten:
     `fill`), or `masked_fill`/`where` with `fill`. `softmax_dim`: the last dimension of `q k^T`, or
     (`transposed`) of k q^T softmaxed over dimension -2 and transposed back before `@ v`.
     `softmax_dtype`: upcast around the softmax as Llama-style models do. `dropout`: `F.dropout(p,
-    training=False)`. GQA is by `repeat_interleave` or `expand`. `rank5` puts heads into
+    training=False)`; `dropout_p` is that of one that trains, judged as `generators.render.dropout`
+    explains. GQA is by `repeat_interleave` or `expand`. `rank5` puts heads into
     `[B, Hkv, G, L, D]` and lets matmul broadcast over G.
     """
 
@@ -38,3 +39,4 @@ class Handwritten:
     dropout: bool = False
     gqa: Literal["repeat_interleave", "expand"] = "repeat_interleave"
     out_layout: Literal["bhld", "blhd", "merged"] = "bhld"
+    dropout_p: Probability = 0.0

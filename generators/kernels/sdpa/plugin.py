@@ -8,16 +8,17 @@ from typing import Literal
 
 from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning
 from attnfuzz.generators.kernels.grouping import is_grouped
+from attnfuzz.generators.kernels.sdpa import attn_mask, ranks
+from attnfuzz.generators.kernels.sdpa.attn_mask import BIASES
 from attnfuzz.generators.kernels.sdpa.refusals import REFUSALS
 from attnfuzz.generators.kernels.sdpa.spec import Sdpa
 from attnfuzz.generators.model.choices import choices
 from attnfuzz.generators.model.expressions import mask_axes
-from attnfuzz.generators.model.masks import Causal, Mask
 from attnfuzz.generators.model.problem import Problem
 from attnfuzz.generators.model.program import Program
-from attnfuzz.generators.render.dense import dense_mask, full_shape, may_hide_everything
-from attnfuzz.generators.render.scene import Scene, dtype_argument
-from attnfuzz.generators.render.sizes import Size, commas
+from attnfuzz.generators.render.dense import may_hide_everything
+from attnfuzz.generators.render.scene import Scene
+from attnfuzz.generators.render.sizes import commas
 
 BACKENDS = {"math": "MATH", "flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION"}
 CHOICES: tuple[Literal["auto", "math", "flash", "efficient"], ...] = (
@@ -42,59 +43,35 @@ class SdpaPlugin(KernelPlugin[Sdpa]):
     is_sdpa = True
     refusals = REFUSALS
 
-    def mask(self, scene: Scene) -> Mask | None:
-        """The mask that is handed over as a tensor."""
-        return None if self.spec(scene.program).mask_form == "is_causal" else scene.program.mask
-
     def inputs(self, scene: Scene) -> Inputs:
-        mask, spec = self.mask(scene), self.spec(scene.program)
-        if mask is None:
-            return Inputs()
-        shape = self.mask_shape(scene)
-        if spec.mask_form == "bool":
-            return Inputs(dense_mask(mask, scene, "attn_mask", shape), ["attn_mask"])
-        zeros = f"torch.zeros({commas(shape)}{dtype_argument(scene.program.q.dtype)})"
-        additive = f'{zeros}.masked_fill(~mask, float("-inf"))'
-        learnable = spec.mask_requires_grad and scene.program.training is not None
-        if learnable:
-            additive += ".requires_grad_()"
-        return Inputs(
-            [*dense_mask(mask, scene, "mask", shape), f"attn_mask = {additive}"],
-            ["attn_mask"],
-            ["attn_mask"] if learnable else [],
-            ["attn_mask"],
-        )
-
-    def mask_shape(self, scene: Scene) -> tuple[Size, ...]:
-        """The last `mask_rank` of `[B, Hq, Lq, Lkv]`, with 1 where the mask is broadcast."""
-        spec = self.spec(scene.program)
-        return full_shape(scene, spec.broadcast)[4 - spec.mask_rank :]
+        return attn_mask.inputs(scene, self.spec(scene.program))
 
     def call(self, scene: Scene, inputs: Inputs) -> Body:
         spec = self.spec(scene.program)
-        args = ["q", "k", "v"]
-        if inputs.arguments:
-            args.append("attn_mask=attn_mask")
-        elif scene.program.mask is not None:
+        args, finish = ranks.arguments(scene, spec, bool(inputs.arguments))
+        if not inputs.arguments and scene.program.mask is not None:
             args.append("is_causal=True")
+        if spec.dropout_p:
+            args.append(f"dropout_p={spec.dropout_p!r}")
         if spec.scale is not None:
             args.append(f"scale={spec.scale!r}")
         if spec.enable_gqa:
             args.append("enable_gqa=True")
-        body = Body([f"F.scaled_dot_product_attention({', '.join(args)})"])
+        body = Body([f"F.scaled_dot_product_attention({', '.join(args)}){finish}"])
         if spec.backend != "auto":
             body.contexts.append(f"sdpa_kernel(SDPBackend.{BACKENDS[spec.backend]})")
         return body
 
     def meaning(self, scene: Scene, inputs: Inputs) -> Meaning:
         spec, modify = self.spec(scene.program), []
-        if inputs.arguments and spec.mask_form == "float":
+        if spec.mask_form == "float" and inputs.arguments:
             modify.append("scores = scores + attn_mask")
-        elif inputs.arguments:
+        elif spec.mask_form == "bool" and inputs.arguments:
             modify.append('scores = scores.masked_fill(~attn_mask, float("-inf"))')
         elif scene.program.mask is not None:
             extents = commas((scene.q_len, scene.kv_len))
-            modify.append(f"mask = torch.ones({extents}, dtype=torch.bool).tril()")
+            diagonal = f"{scene.kv_len} - {scene.q_len}" if spec.mask_form == "lower_right" else ""
+            modify.append(f"mask = torch.ones({extents}, dtype=torch.bool).tril({diagonal})")
             modify.append('scores = scores.masked_fill(~mask, float("-inf"))')
         dead = may_hide_everything(scene.program.mask, scene)
         return Meaning(scene.scale_text(spec.scale), modify, zero_dead_rows=dead)
@@ -103,43 +80,32 @@ class SdpaPlugin(KernelPlugin[Sdpa]):
         return FUSED[device]
 
     def problems(self, program: Program) -> Iterator[Problem]:
-        p, kernel = program, self.spec(program)
-        if kernel.mask_form == "is_causal":
-            if p.mask != Causal():
-                yield Problem(
-                    "kernel.mask_form", "expected bool or float: is_causal is Causal only"
-                )
-            return
-        if kernel.mask_requires_grad and kernel.mask_form != "float":
-            yield Problem("kernel.mask_requires_grad", "expected false: only a float mask has one")
-        if p.mask is None:
-            return
-        if len(set(kernel.broadcast)) != len(kernel.broadcast):
-            yield Problem("kernel.broadcast", f"expected distinct axes, got {kernel.broadcast}")
-        for axis in kernel.broadcast:
-            if axis in mask_axes(p.mask):
-                yield Problem("kernel.broadcast", f"expected no {axis}: the mask depends on it")
-        for dropped in ("b", "h")[: 4 - kernel.mask_rank]:
-            if dropped not in kernel.broadcast:
-                yield Problem(
-                    "kernel.mask_rank",
-                    f"expected 4, or {dropped} among the axes that are broadcast",
-                )
+        kernel = self.spec(program)
+        yield from attn_mask.problems(program, kernel)
+        yield from ranks.problems(program, kernel)
 
     def propagates_nan(self, kernel: Sdpa) -> bool:
         return True
 
     def gqa_enabled(self, kernel: Sdpa) -> bool:
-        return kernel.enable_gqa
+        return kernel.enable_gqa or kernel.input_rank == 5
 
     def wrappable(self, kernel: Sdpa) -> bool:
-        return True
+        plain = kernel.mask_form not in BIASES and kernel.mask_dtype == "query"
+        return plain and not kernel.dropout_p
 
     def distributable(self, kernel: Sdpa) -> bool:
-        return True
+        plain = kernel.mask_form not in BIASES and kernel.mask_layout == "contiguous"
+        return plain and kernel.input_rank == 4 and not kernel.dropout_p
+
+    def dropout_p(self, kernel: Sdpa) -> float:
+        return kernel.dropout_p
 
     def learns_mask(self, kernel: Sdpa) -> bool:
         return kernel.mask_requires_grad
+
+    def droppable(self, kernel: Sdpa) -> Sdpa:
+        return replace(kernel, backend="auto" if kernel.backend == "flash" else kernel.backend)
 
     def features(self, program: Program) -> Iterator[str]:
         """SDPA is the plainest kernel, hence no feature; and the mask's own axes force how it is
@@ -148,6 +114,8 @@ class SdpaPlugin(KernelPlugin[Sdpa]):
         if mask is not None and set(kernel.broadcast) != {"b", "h"} - mask_axes(mask):
             yield "kernel.sdpa.broadcast"
         yield from choices(kernel, "kernel.sdpa")
+        if kernel.dropout_p:
+            yield "kernel.sdpa.dropout_p"
 
     def plain(self, kernel: Sdpa) -> Sdpa:
         return Sdpa()
@@ -165,27 +133,17 @@ class SdpaPlugin(KernelPlugin[Sdpa]):
 
     def _fitted(self, p: Program) -> Sdpa:
         kernel = self.spec(p)
-        kernel = replace(kernel, enable_gqa=kernel.enable_gqa or is_grouped(p))
+        if not self.gqa_enabled(kernel):
+            kernel = replace(kernel, enable_gqa=is_grouped(p))
         if p.mesh is not None:
             kernel = self.distributed(kernel)
-        if p.mask is None:
-            plain = Sdpa()
-            return replace(
-                kernel, mask_form=plain.mask_form, broadcast=plain.broadcast,
-                mask_rank=plain.mask_rank, mask_requires_grad=plain.mask_requires_grad,
-            )  # fmt: skip
-        if kernel.mask_form == "is_causal" and p.mask != Causal():
-            kernel = replace(kernel, mask_form="bool")
-        depends = mask_axes(p.mask)
-        broadcast = tuple(axis for axis in kernel.broadcast if axis not in depends)
-        rank = kernel.mask_rank if broadcast == kernel.broadcast else 4
-        return replace(kernel, broadcast=broadcast, mask_rank=rank)
+        return attn_mask.fitted(p, kernel)
 
     def variants(self, program: Program) -> Iterator[tuple[str, Sdpa]]:
         scale = getattr(program.kernel, "scale", None)
         sdpa = Sdpa(scale=scale, broadcast=(), enable_gqa=is_grouped(program))
         if isinstance(program.kernel, Sdpa):
-            sdpa = program.kernel
+            sdpa = replace(program.kernel, dropout_p=0.0)
         for backend in CHOICES:
             yield f"sdpa.{backend}", replace(sdpa, backend=backend)
 

@@ -1,0 +1,53 @@
+"""Dropout in programs that were drawn without: what else has to change for it to be judged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from attnfuzz.generators.kernels.registry import plugin_of
+from attnfuzz.generators.model.dropout import SMALL_VALUES
+from attnfuzz.generators.model.program import Input, Program, Surround
+from attnfuzz.generators.model.validity import problems
+from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
+from attnfuzz.generators.strategies.swarm import Swarm
+
+LONGEST = 300
+"""Lkv: it adds to the head dimension of v."""
+
+
+class Dropout:
+    """Draws which programs drop weights, and how many of them."""
+
+    def __init__(self, swarm: Swarm) -> None:
+        about = swarm.profile == "sdpa_forms"
+        self.enabled = about or swarm.has("dropout")
+        self.drops = one_in(3 if about else 20)
+        self.p = weighted((6, 0.1), (3, 0.5), (2, 0.2), (1, 0.9), (1, 1.0))
+
+    def draw(self, draw: Draw, p: Program) -> Program:
+        """`p` itself, or with dropout where that gives a program."""
+        taken = p.mesh is not None or p.surround.integration != "direct"
+        if not self.enabled or taken or not draw(self.drops):
+            return p
+        kernel: Any = replace(plugin_of(p).droppable(p.kernel), dropout_p=draw(self.p))
+        checkpoint = p.surround.checkpoint
+        dropped = replace(
+            p,
+            kernel=kernel,
+            q=_judgeable(p.q, p),
+            k=_judgeable(p.k, p),
+            v=_judgeable(p.v, p),
+            surround=Surround(checkpoint="none" if checkpoint == "reentrant" else checkpoint),
+            transform="none",
+            autocast=None,
+            mesh=None,
+            training=p.training and replace(p.training, double=False),
+        )
+        longest = max([p.shape.kv_len, *(call.kv_len for call in p.calls)])
+        return p if longest > LONGEST or problems(dropped) else dropped
+
+
+def _judgeable(entry: Input, p: Program) -> Input:
+    values = entry.values if entry.values in SMALL_VALUES else "normal"
+    return replace(entry, values=values, dtype=p.q.dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.render.modes import global_modes, runs
 from attnfuzz.generators.render.parts import DIRTY_MEMORY, Block, assemble, parts
 from attnfuzz.generators.render.scene import indented
 
@@ -15,6 +16,7 @@ def source(program: Program, device: str = "cpu") -> str:
     blocks: list[Block] = []
     if program.dirty_memory:
         blocks.append(DIRTY_MEMORY)
+    blocks.append(global_modes(program))
     if program.calls:
         blocks.append([f"CALLS = {p.calls}"])
     blocks += [*p.mods, *p.cached_mods]
@@ -22,7 +24,6 @@ def source(program: Program, device: str = "cpu") -> str:
     returned = [*p.input_statements, f"return {', '.join(p.names)}"]
     blocks.append([f"def inputs({arguments}):", *indented(returned)])
     blocks += [*p.rope, *p.attention, *p.reference]
-    if program.compile is not None:
-        blocks.append(p.compiled)
-    blocks.append(p.run.function())
+    blocks += p.compiled
+    blocks += [p.run.function(), *runs(program)]
     return assemble(blocks, p)

@@ -7,13 +7,6 @@ from attnfuzz.generators.render.scene import Scene, indented
 
 Block = list[str]
 
-MODULE = [
-    "class Attention(torch.nn.Module):",
-    "    def forward(self, *args):",
-    "        return attention(*args)",
-]
-
-
 def compiled(scene: Scene, names: list[str]) -> list[Block]:
     """The blocks that define `compiled(*names)`; none where the function stays eager."""
     settings = scene.program.compile
@@ -23,10 +16,12 @@ def compiled(scene: Scene, names: list[str]) -> list[Block]:
         case "compile":
             return [[f"compiled = {_compile('attention', settings, scene)}"]]
         case "module":
-            return [MODULE, [f"compiled = {_compile('Attention()', settings, scene)}"]]
+            return [
+                _module(names), [f"compiled = {_compile('Attention()', settings, scene)}"],
+            ]  # fmt: skip
         case "layers":
             made = _compile("Attention()", settings, scene)
-            return [MODULE, [f"layers = [{made} for _ in range(3)]"], _loop(names)]
+            return [_module(names), [f"layers = [{made} for _ in range(3)]"], _loop(names)]
         case "in_eager":
             inner = f"compiled_attention = {_compile('attention', settings, scene)}"
             return [[inner], _on_views(names)]
@@ -35,7 +30,13 @@ def compiled(scene: Scene, names: list[str]) -> list[Block]:
             outer = f"compiled = {_compile('call_attention', settings, scene)}"
             return [[inner], _calling(names), [outer]]
         case "export" | "aoti":
-            return [MODULE, ["loaded = []"], _ahead(settings, scene)]
+            return [_module(names), ["loaded = []"], _ahead(settings, scene, names)]
+
+
+def _module(names: list[str]) -> Block:
+    arguments = ", ".join(names)
+    forward = [f"def forward(self, {arguments}):", f"    return attention({arguments})"]
+    return ["class Attention(torch.nn.Module):", *indented(forward)]
 
 
 def _loop(names: list[str]) -> Block:
@@ -59,13 +60,13 @@ def _calling(names: list[str]) -> Block:
     return [f"def call_attention({arguments}):", f"    return compiled_attention({arguments})"]
 
 
-def _ahead(settings: Compile, scene: Scene) -> Block:
+def _ahead(settings: Compile, scene: Scene, names: list[str]) -> Block:
     """Exports, and compiles, when there are arguments: at the first call."""
-    lines = []
-    arguments = "Attention(), args"
+    given, lines = ", ".join(names), []
+    arguments = f"Attention(), ({given},)" if len(names) == 1 else f"Attention(), ({given})"
     if scene.several:
-        lines.append("shapes = [[torch.export.Dim.AUTO] * t.dim() for t in args]")
-        arguments += ", dynamic_shapes=(shapes,)"
+        lines.append(f"shapes = [[torch.export.Dim.AUTO] * t.dim() for t in ({given},)]")
+        arguments += ", dynamic_shapes=shapes"
     lines.append(f"exported = torch.export.export({arguments})")
     if settings.via == "export":
         lines.append("loaded.append(exported.module())")
@@ -75,8 +76,8 @@ def _ahead(settings: Compile, scene: Scene) -> Block:
             package.append(f"inductor_configs={scene.quoting.value(settings.options)}")
         lines.append(f"path = torch._inductor.aoti_compile_and_package({', '.join(package)})")
         lines.append("loaded.append(torch._inductor.aoti_load_package(path))")
-    body = ["if not loaded:", *indented(lines), "return loaded[0](*args)"]
-    return ["def compiled(*args):", *indented(body)]
+    body = ["if not loaded:", *indented(lines), f"return loaded[0]({given})"]
+    return [f"def compiled({given}):", *indented(body)]
 
 
 def _compile(function: str, settings: Compile, scene: Scene) -> str:
@@ -95,29 +96,29 @@ def _compile(function: str, settings: Compile, scene: Scene) -> str:
     return f"torch.compile({', '.join(options)})"
 
 
-MARKS = {
-    "dynamic": "torch._dynamo.mark_dynamic",
-    "unbacked": "torch._dynamo.decorators.mark_unbacked",
-    "static": "torch._dynamo.mark_static",
-}
-
-
 def marks(scene: Scene) -> Block:
-    """Statements that mark the sizes of q, k and v, or of x and the context."""
+    """Statements that mark the sizes of q, k and v, or of x and the context. Sizes that are alike
+    have one `shape_id` where they are unbacked."""
     p = scene.program
     if p.compile is None:
         return []
     said = p.compile.marks
+    batch, q_len, kv_len = ("B", said.batch), ("Lq", said.q_len), ("Lkv", said.kv_len)
     if p.surround.projections:
-        sizes = {"x": ((0, said.batch), (1, said.q_len))}
+        sizes = {"x": {0: batch, 1: q_len}}
         if not scene.self_attention:
-            sizes["context"] = ((0, said.batch), (1, said.kv_len))
+            sizes["context"] = {0: batch, 1: kv_len}
     else:
-        sizes = {"q": ((0, said.batch), (2, said.q_len))}
-        sizes |= {name: ((0, said.batch), (2, said.kv_len)) for name in ("k", "v")}
+        sizes = {"q": {0: batch, 2: q_len}, "k": {0: batch, 2: kv_len}, "v": {0: batch, 2: kv_len}}
     return [
-        f"{MARKS[mark]}({name}, {dim})"
+        _mark(mark, name, dim, size)
         for name, dims in sizes.items()
-        for dim, mark in dims
+        for dim, (size, mark) in dims.items()
         if mark != "auto"
     ]
+
+
+def _mark(mark: str, name: str, dim: int, size: str) -> str:
+    if mark == "unbacked":
+        return f'torch._dynamo.decorators.mark_unbacked({name}, {dim}, shape_id="{size}")'
+    return f"torch._dynamo.mark_{mark}({name}, {dim})"

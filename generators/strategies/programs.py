@@ -10,6 +10,7 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.strategies.draws import Draw, allowed, weighted
 from attnfuzz.generators.strategies.kernel import Parts, drawing_of
+from attnfuzz.generators.strategies.modes import InModes
 from attnfuzz.generators.strategies.swarm import EVERYTHING, PROFILES, Swarm
 
 
@@ -25,13 +26,14 @@ class Programs:
             *((n, name) for name, n in profile.backends if name in swarm.place.backends)
         )
         parts = Parts.of(swarm)
+        self.modes = InModes(swarm)
         self.drawings = {kernel: drawing_of(kernel, parts) for _, kernel in kernels}
 
     def draw(self, draw: Draw) -> Program:
         """A valid program of one of the swarm's kernels; its seed is 0."""
         kind = draw(self.kernel)
         backend = draw(self.backend)
-        return self.drawings[kind].draw(draw, backend)
+        return self.modes.draw(draw, self.drawings[kind].draw(draw, backend))
 
 
 @st.composite

@@ -39,7 +39,9 @@ OTHERS = (
     "surround.checkpoint", "compile.dynamic", "compile.mode", "compile.options", "compile.breaks",
     "calls.same", "calls.other", "calls.many", "training", "training.subset",
     "training.grad_layout", "training.double", "transform", "grad_mode", "autocast",
-    "dirty_memory", "mesh", "refused",
+    "dirty_memory", "mesh", "refused", "compile.via", "compile.export", "compile.aoti",
+    "compile.marks", "modes.deterministic", "modes.default_dtype", "modes.matmul_precision",
+    "modes.compiled_autograd", "shape.nothing",
 )  # fmt: skip
 """`refused` are programs that torch refuses by design, a percent or so: the refusals are kept an
 eye on too."""

@@ -94,7 +94,7 @@ def _shape(shape: Shape, prefix: str) -> Iterator[str]:
         yield f"{prefix}.heads.0"
     if shape.q_heads != shape.kv_heads:
         yield f"{prefix}.gqa"
-        if (group := shape.q_heads // shape.kv_heads) & (group - 1):
+        if (group := shape.q_heads // max(shape.kv_heads, 1)) & (group - 1):
             yield f"{prefix}.gqa.nonpow2"
     yield from _length(shape.q_len, f"{prefix}.q_len")
     yield from _length(shape.kv_len, f"{prefix}.kv_len")

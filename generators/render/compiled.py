@@ -7,6 +7,7 @@ from attnfuzz.generators.render.scene import Scene, indented
 
 Block = list[str]
 
+
 def compiled(scene: Scene, names: list[str]) -> list[Block]:
     """The blocks that define `compiled(*names)`; none where the function stays eager."""
     settings = scene.program.compile
@@ -63,9 +64,10 @@ def _calling(names: list[str]) -> Block:
 def _ahead(settings: Compile, scene: Scene, names: list[str]) -> Block:
     """Exports, and compiles, when there are arguments: at the first call."""
     given, lines = ", ".join(names), []
-    arguments = f"Attention(), ({given},)" if len(names) == 1 else f"Attention(), ({given})"
+    together = f"({given},)" if len(names) == 1 else f"({given})"
+    arguments = f"Attention(), {together}"
     if scene.several:
-        lines.append(f"shapes = [[torch.export.Dim.AUTO] * t.dim() for t in ({given},)]")
+        lines.append(f"shapes = [[torch.export.Dim.AUTO] * t.dim() for t in {together}]")
         arguments += ", dynamic_shapes=shapes"
     lines.append(f"exported = torch.export.export({arguments})")
     if settings.via == "export":

@@ -106,6 +106,6 @@ COMPILE: tuple[Refusal, ...] = (
         needs=conditions.gemm_backends_without_aten,
     ),
 )
-"""Of a program that is compiled, whatever its kernel. The docs of torch._dynamo.mark_dynamic say of a
-size that is "fully constrained" that "we will raise an error", those of `mark_unbacked` that
-"attempting to get the real value of this dimension will raise an exception"."""
+"""Of a program that is compiled, whatever its kernel. torch documents of `mark_dynamic` that
+"we will raise an error" for a size that is "fully constrained", of `mark_unbacked` that "attempting to get
+the real value of this dimension will raise an exception"."""

@@ -107,5 +107,5 @@ COMPILE: tuple[Refusal, ...] = (
     ),
 )
 """Of a program that is compiled, whatever its kernel. torch documents of `mark_dynamic` that
-"we will raise an error" for a size that is "fully constrained", of `mark_unbacked` that "attempting to get
-the real value of this dimension will raise an exception"."""
+"we will raise an error" for a size that is "fully constrained", and of `mark_unbacked` that
+"attempting to get the real value of this dimension will raise an exception"."""

@@ -195,8 +195,8 @@ def test_the_id_does_not_depend_on_the_process() -> None:
         ),
         ("dirty_memory: yes", "dirty_memory: expected true or false, got 'yes'"),
         (
-            "shape: {q_len: -1, kv_len: -1, batch: 0}",
-            "shape.batch: expected an integer >= 1, got 0 (and 2 more problems)",
+            "shape: {q_len: -1, kv_len: -1, batch: -1}",
+            "shape.batch: expected an integer >= 0, got -1 (and 2 more problems)",
         ),
         ("", "expected a mapping, got None"),
         ("- 1", "expected a mapping, got [1]"),

@@ -255,7 +255,8 @@ def test_the_first_layer_at_which_it_shows(
     backend: str, shows_at: tuple[str, ...], layer: str
 ) -> None:
     seen = failed("wrong_result")
-    assert layers.blame(backend, seen, lambda b: seen if b in shows_at else None) == layer
+    found = layers.blame({"backend": backend}, seen, lambda b: seen if b in shows_at else None)
+    assert found == layer
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -84,11 +85,13 @@ class CompilerLog:
 
     def compilations(self) -> list[Any]:
         """Dynamo's own record of each time it compiled the function under test, or what is left
-        of it after a graph break; a BlockMask compiles functions of its own."""
+        of it after a graph break, or of the module that it is the forward of; a BlockMask compiles
+        functions of its own."""
         return [
             record
             for record in torch._dynamo.utils.get_compilation_metrics()
-            if record.co_filename == self._source and "attention" in (record.co_name or "")
+            if record.co_filename == self._source
+            and re.search(r"attention|^forward$", record.co_name or "")
         ]
 
     def recompiles(self) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NoReturn
 
 import torch
 
-from attnfuzz.actors.child import exceptions, failure_kinds, features, layers, setup
+from attnfuzz.actors.child import ahead, exceptions, failure_kinds, features, layers, setup
 from attnfuzz.actors.child.compiler_log import CompilerLog
 from attnfuzz.actors.child.outcomes import Data, Failed, Rejected, failure
 from attnfuzz.actors.child.phases import Phases
@@ -122,15 +122,16 @@ class Execution:
         log, code = CompilerLog(self.source), features.GeneratedCode()
         self.phases.enter("compile")
         try:
-            with self._features(log, code), code.collecting():
-                self._calls(self.program.compiled, log, self.compile["backend"])
+            reporting = ahead.reporting(self.compile, self.phases)
+            with self._features(log, code), code.collecting(), reporting:
+                self._calls(self.program.compiled, log, layers.own(self.compile))
         except Failed as failed:
             data = failed.failure
             if data["kind"] in ("wrong_result", "nonfinite", "nondeterminism") and code.texts:
                 data["evidence"]["generated code"] = code.text()[:EXCERPT]
             if self._blames_layer(data):
                 self.phases.enter("check")
-                data["layer"] = layers.blame(self.compile["backend"], data, self._rerun)
+                data["layer"] = layers.blame(self.compile, data, self._rerun)
             raise
 
     def _blames_layer(self, failure: Data) -> bool:
@@ -146,9 +147,8 @@ class Execution:
             if self.settings.get("features", True):
                 self.features = features.of_compiler(log, code)
 
-    def _calls(self, compiled: Callable[..., Any], log: CompilerLog, backend: str) -> None:
+    def _calls(self, compiled: Callable[..., Any], log: CompilerLog, layer: str) -> None:
         """Every call in turn with its checks, then the last one again."""
-        layer = layers.OWN.get(backend, "inductor")
         for call in range(len(self.program.calls)):
             with log.listening() if call == 0 else log.going_on():
                 run = self._run(compiled, call, layer, log)
@@ -162,20 +162,29 @@ class Execution:
         """The failure of the program when compiled with another backend, if any."""
         assert self.compile is not None
         torch._dynamo.reset()
-        compiled = torch.compile(
-            self.program.attention,
-            backend=backend,
-            fullgraph=self.compile.get("fullgraph", False),
-            dynamic=self.compile.get("dynamic"),
-        )
+        layer = layers.OWN.get(backend, "inductor")
         try:
-            with self.phases.reporting_compiles():
-                self._calls(compiled, CompilerLog(self.source), backend)
+            with layers.stopping_at(backend), self.phases.reporting_compiles():
+                self._calls(self._again(backend), CompilerLog(self.source), layer)
         except Failed as failed:
             return failed.failure
         except Rejected:
             return None
         return None
+
+    def _again(self, backend: str) -> Callable[..., Any]:
+        """The attention function compiled anew, and reached as the program reaches it."""
+        assert self.compile is not None
+        if self.compile.get("via", "compile") != "compile":
+            compiled = ProgramModule(self.source).compiled
+            assert compiled is not None
+            return compiled
+        return torch.compile(
+            self.program.attention,
+            backend=backend,
+            fullgraph=self.compile.get("fullgraph", False),
+            dynamic=self.compile.get("dynamic"),
+        )
 
     # -- one run -----------------------------------------------------------------------------
 
@@ -209,7 +218,7 @@ class Execution:
             self.phases.enter("forward" if self.phases.now != "compile" else "compile")
         marked = self.phases.marking(function, announce=layer != "eager")
         with self._exceptions("eager" if layer == "eager" else "forward", layer):
-            return self._finished(self.program.run(marked, args))
+            return self._finished(self.program.runner(layer)(marked, args))
 
     def _finished(self, outputs: Outputs) -> Outputs:
         """What a run gave, once it is all computed."""

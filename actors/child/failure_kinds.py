@@ -13,6 +13,7 @@ COMPILING = re.compile(
     r"|torch/_functorch/_aot_autograd/(?:graph_\w+|collect_metadata_analysis)\.py"
     r"|torch/_inductor/(?:graph|lowering|scheduler|async_compile|codecache|ir)\.py"
     r"|torch/_inductor/codegen/"
+    r"|torch/export/(?:_trace|exported_program|dynamic_shapes)\.py|torch/_export/(?!utils\.py)"
 )
 _COMPILE_FX = re.compile(r"\w*compile\w*|fw_compiler\w*|bw_compiler\w*")
 

@@ -1,8 +1,15 @@
-"""Which layer is to blame: the first of dynamo, aot_eager and Inductor at which a failure shows."""
+"""Which layer is to blame: the first of dynamo, aot_eager and Inductor at which a failure shows; of
+what AOTInductor compiled, the first of export, aot_eager and Inductor."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+import torch
 
 from attnfuzz.actors.child.outcomes import Data
 
@@ -12,16 +19,48 @@ LAYERS = (("eager", "dynamo"), ("aot_eager", "aot_eager"))
 OWN = {"eager": "dynamo", "aot_eager": "aot_eager", "inductor": "inductor"}
 
 
-def blame(backend: str, failure: Data, rerun: Callable[[str], Data | None]) -> str:
-    """The layer that `failure`, seen with `backend`, comes from. `rerun(backend)` gives the
-    failure of the same program with another backend, None if there is none."""
-    for earlier, layer in LAYERS:
-        if earlier == backend:
+def own(compile: Data) -> str:
+    """The last layer that a program's `compile` goes through."""
+    return "export" if compile.get("via") == "export" else OWN.get(compile["backend"], "inductor")
+
+
+def blame(compile: Data, failure: Data, rerun: Callable[[str], Data | None]) -> str:
+    """The layer that `failure` of a program, compiled as `compile` says, comes from.
+    `rerun(backend)` gives the failure of the same program with another backend, None if there is
+    none."""
+    via = compile.get("via")
+    for earlier, layer in () if via == "export" else LAYERS:
+        if earlier == compile["backend"]:
             break
         other = rerun(earlier)
         if other is not None and alike(failure, other):
-            return layer
-    return OWN.get(backend, "inductor")
+            return "export" if via == "aoti" and earlier == "eager" else layer
+    return own(compile)
+
+
+@contextmanager
+def stopping_at(backend: str) -> Iterator[None]:
+    """Within, `torch.compile` has that backend, and AOTInductor's package is what was exported: for
+    "aot_eager" decomposed as for Inductor, for "eager" as it is."""
+    compile = torch.compile
+
+    def compiled(model: Any = None, **options: Any) -> Any:
+        kept = {name: options[name] for name in ("fullgraph", "dynamic") if name in options}
+        if model is None:
+            return partial(compiled, **kept)
+        return compile(model, backend=backend, **kept)
+
+    def packaged(exported: Any, **_: Any) -> Any:
+        if backend == "eager":
+            return exported
+        return exported.run_decompositions(torch._inductor.decomposition.select_decomp_table())
+
+    with (
+        patch.object(torch, "compile", compiled),
+        patch.object(torch._inductor, "aoti_compile_and_package", packaged),
+        patch.object(torch._inductor, "aoti_load_package", lambda exported: exported.module()),
+    ):
+        yield
 
 
 def alike(failure: Data, other: Data) -> bool:

@@ -36,6 +36,8 @@ class ProgramModule:
         self.reference: Callable[..., Any] = module.reference
         self.compiled: Callable[..., Any] | None = getattr(module, "compiled", None)
         self.run: Callable[[Callable[..., Any], tuple[Any, ...]], Outputs] = module.run
+        self._run_attention = getattr(module, "run_attention", self.run)
+        self._run_compiled = getattr(module, "run_compiled", self._run_attention)
         self._inputs: Callable[..., Any] = module.inputs
         seeds: list[tuple[int, ...]] = [(seed,) for seed in getattr(module, "SEEDS", ())]
         self.calls: list[tuple[int, ...]] = [
@@ -43,6 +45,11 @@ class ProgramModule:
         ]
         """What `inputs` is given of the shape of each call."""
         self._seeds = seeds or [()] * len(self.calls)
+
+    def runner(self, layer: str) -> Callable[[Callable[..., Any], tuple[Any, ...]], Outputs]:
+        """What runs the function under test, as it is written ("eager") or compiled: `run`, in the
+        modes of the program."""
+        return self._run_attention if layer == "eager" else self._run_compiled
 
     def inputs(self, call: int) -> tuple[Any, ...]:
         """Fresh arguments of that call: runs must not share what they may have written to."""

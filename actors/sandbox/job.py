@@ -84,6 +84,16 @@ def ranks_of(program: Program) -> int:
     return mesh.world_size if mesh is not None and mesh.ranks == "processes" else 1
 
 
+def compute_dtype_of(program: Program) -> str | None:
+    """The dtype that matrix products have in place of the inputs': autocast's, or bfloat16 where
+    float32 need not be precise. `torch.set_float32_matmul_precision`: "medium" uses bfloat16, and
+    "high" TensorFloat32, which is more precise, or bfloat16 in two parts."""
+    dtypes = {program.q.dtype, program.k.dtype, program.v.dtype}
+    if program.modes.matmul_precision != "highest" and dtypes == {"float32"}:
+        return program.autocast or "bfloat16"
+    return program.autocast
+
+
 class RefusalLike(Protocol):
     """A refusal by design: a regular expression over "Type: message", and why it is one."""
 
@@ -102,8 +112,9 @@ class Job:
 
     `ranks` is how many processes run it together, each the whole of it. `plain` is the source for
     the CPU of a program whose compiled kernels are interpreted there.
-    `compute_dtype` is the autocast dtype, if any: the precision of the yardstick. `deterministic`:
-    two runs must agree bit for bit. `dirty_memory`: fresh memory of an accelerator is NaN.
+    `compute_dtype` is the precision of the yardstick where the dtypes of the inputs do not say it.
+    `deterministic`: two runs must agree bit for bit. `dirty_memory`: fresh memory of an accelerator
+    is NaN.
     `layers`: find the layer to blame. `features`: report what the compiler did. `oracles` holds
     further settings of single oracles by name. `function` is the "module:name" that the program
     calls. `only_setup`: preload files are executed and the function is imported, nothing else.
@@ -147,7 +158,7 @@ class Job:
             ranks=ranks,
             layers=ranks == 1,  # ranks would not find the blame in step
             refusals=tuple((r.pattern, r.why) for r in refusals),
-            compute_dtype=program.autocast,
+            compute_dtype=compute_dtype_of(program),
             deterministic=deterministic_gradients or not differentiated,
             dirty_memory=program.dirty_memory,
             oracles={
@@ -163,6 +174,14 @@ class Job:
             function=plugin_of(program).imports(program.kernel),
             deadlines=deadlines or Deadlines(),
         )
+
+    @property
+    def stops_at(self) -> str | None:
+        """The last layer that compiles the program, by torch.compile's name for it; None where it
+        stays eager."""
+        if self.compile is None:
+            return None
+        return "export" if self.compile.via == "export" else self.compile.backend
 
     def to_message(self, source: str, preload: Iterable[str]) -> dict[str, Any]:
         """The JSON that the child gets; `source` and `preload` are paths."""

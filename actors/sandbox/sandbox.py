@@ -297,7 +297,7 @@ class Sandbox:
             phase=attempt.watchdog.phase,
             cost=cost,
             source=attempt.source,
-            backend=attempt.job.compile.backend if attempt.job.compile else None,
+            backend=attempt.job.stops_at,
             setting_up=attempt.setting_up,
             oom_killed=self._oom_killed(),
         )

@@ -36,7 +36,9 @@ def at_layer(program: Program, layer: Layer | None) -> Program | None:
     lowered: Compile | None = None
     if layer is not Layer.EAGER:
         base = replace(program.compile, mode=None, options={})
-        lowered = replace(base, backend="eager" if layer is Layer.DYNAMO else "aot_eager")
+        lowered = replace(base, backend="aot_eager" if layer is Layer.AOT_EAGER else "eager")
+        if layer is Layer.EXPORT:
+            lowered = replace(lowered, via="export")
     smaller = replace(program, compile=lowered)
     if problems(smaller) or not complexity(smaller) < complexity(program):
         return None

@@ -117,6 +117,9 @@ class KernelPlugin(Generic[K]):
     recognised_as_sdpa: ClassVar[bool] = False
     """Whether Inductor may recognise SDPA in it, and run that instead."""
 
+    takes_nothing: ClassVar[frozenset[str]] = frozenset()
+    """Which of "batch" and "heads" may be empty, beside the lengths."""
+
     refusals: ClassVar[tuple[Refusal, ...]] = ()
     """What torch declines by design of what its programs may require."""
 

@@ -122,3 +122,20 @@ def traces_second_derivative(program: Program) -> bool:
 def distributed_symbolic_sizes(program: Program) -> bool:
     """Whether it has DTensors and, compiled, sizes that may be symbols."""
     return distributed(program) and symbolic_sizes(program)
+
+
+def marks_dynamic(program: Program) -> bool:
+    """Whether a size of its inputs is marked as dynamic."""
+    return "dynamic" in _marks(program)
+
+
+def marks_unbacked(program: Program) -> bool:
+    """Whether a size of its inputs is marked as unbacked."""
+    return "unbacked" in _marks(program)
+
+
+def _marks(program: Program) -> tuple[str, ...]:
+    if program.compile is None:
+        return ()
+    marks = program.compile.marks
+    return marks.batch, marks.q_len, marks.kv_len

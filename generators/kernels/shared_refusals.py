@@ -89,9 +89,23 @@ COMPILE: tuple[Refusal, ...] = (
         needs=conditions.more_shapes_than_recompiles,
     ),
     Refusal(
+        pattern=r"Constraints violated \(.*\)! [\s\S]*You marked .* as dynamic but your code "
+        r"specialized it to be a constant",
+        why="a size that is marked as dynamic is compared with one that is not, or is a constant",
+        needs=conditions.marks_dynamic,
+    ),
+    Refusal(
+        pattern=r"GuardOnDataDependentSymNode: Could not (?:guard on data-dependent expression|"
+        r"extract specialized integer from data-dependent expression)",
+        why="an unbacked size is data-dependent: what asks for its value raises",
+        needs=conditions.marks_unbacked,
+    ),
+    Refusal(
         pattern=r"NoValidChoicesError: .*max_autotune_gemm_backends",
         why="the program's options leave matrix products no backend that this device has",
         needs=conditions.gemm_backends_without_aten,
     ),
 )
-"""Of a program that is compiled, whatever its kernel."""
+"""Of a program that is compiled, whatever its kernel. torch documents of `mark_dynamic` that
+"we will raise an error" for a size that is "fully constrained", and of `mark_unbacked` that
+"attempting to get the real value of this dimension will raise an exception"."""

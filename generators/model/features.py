@@ -72,6 +72,8 @@ def _features(p: Program) -> Iterator[str]:
     if p.compile is not None:
         yield from _BACKENDS[p.compile.backend]
         yield from choices(p.compile, "compile", but=("backend",))
+        yield from choices(p.compile.marks, "compile.marks")
+    yield from choices(p.modes, "modes")
     yield from _mesh(p)
     yield from _calls(p)
     if p.draws:
@@ -88,9 +90,13 @@ def _shape(shape: Shape, prefix: str) -> Iterator[str]:
         yield f"{prefix}.batch"
     if shape.q_heads > 1:
         yield f"{prefix}.heads"
+    if not shape.batch:
+        yield f"{prefix}.batch.0"
+    if not shape.q_heads:
+        yield f"{prefix}.heads.0"
     if shape.q_heads != shape.kv_heads:
         yield f"{prefix}.gqa"
-        if (group := shape.q_heads // shape.kv_heads) & (group - 1):
+        if (group := shape.q_heads // max(shape.kv_heads, 1)) & (group - 1):
             yield f"{prefix}.gqa.nonpow2"
     yield from _length(shape.q_len, f"{prefix}.q_len")
     yield from _length(shape.kv_len, f"{prefix}.kv_len")

@@ -72,10 +72,12 @@ class Phase(StrEnum):
 
 
 class Layer(StrEnum):
-    """The first layer at which a failure shows."""
+    """The first layer at which a failure shows. What is exported goes through `export` where other
+    programs go through dynamo."""
 
     EAGER = "eager"
     DYNAMO = "dynamo"
+    EXPORT = "export"
     AOT_EAGER = "aot_eager"
     INDUCTOR = "inductor"
 

@@ -19,19 +19,20 @@ from attnfuzz.generators.model.masks import Mask
 from attnfuzz.generators.model.options import InductorOptions
 from attnfuzz.generators.model.scores import ScoreMod
 
-Extent = Annotated[int, Field(ge=1, le=256)]
+Extent = Annotated[int, Field(ge=0, le=256)]
 Length = Annotated[int, Field(ge=0, le=4096)]
 HeadDim = Annotated[int, Field(ge=1, le=1024)]
 FloatDtype = Literal["float32", "bfloat16", "float16", "float64"]
 TensorName = Literal["q", "k", "v"]
 Placement = Literal["replicate", "batch", "heads", "length", "head_dim"]
+Mark = Literal["auto", "dynamic", "unbacked", "static"]
 Small = Annotated[int, Field(ge=0, le=64)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """Extents: `batch` B, `q_heads` Hq (a multiple of `kv_heads` Hkv), `q_len` Lq, `kv_len` Lkv,
-    `head_dim` D, `v_head_dim` Dv (None: D)."""
+    """Extents: `batch` B, `q_heads` Hq (a multiple of `kv_heads` Hkv, or both 0), `q_len` Lq,
+    `kv_len` Lkv, `head_dim` D, `v_head_dim` Dv (None: D)."""
 
     __pydantic_config__ = STRICT
     batch: Extent = 1
@@ -109,10 +110,27 @@ class Surround:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Marks:
+    """What dynamo is told of the sizes of q, k and v (or x and the context) before each call:
+    `torch._dynamo.mark_dynamic`, `mark_unbacked` or `mark_static`; nothing where it is `auto`."""
+
+    __pydantic_config__ = STRICT
+    batch: Mark = "auto"
+    q_len: Mark = "auto"
+    kv_len: Mark = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Compile:
     """`torch.compile(attention, …)`. `mode` and `options` are exclusive (torch's rule); `options`
     are Inductor's. What is inside the region is everything in the attention function: see
-    `BlockMaskSpec.made` and `Surround`."""
+    `BlockMaskSpec.made` and `Surround`.
+
+    `via` is how the function is compiled and reached. As it is (`compile`); called on views that an
+    eager function makes (`in_eager`); called by a function that is compiled itself (`in_compiled`);
+    as the forward of a `module`; as three modules, `layers` that an eager loop goes through, the
+    last of which counts. `export`: `torch.export.export` of a module, run by its `.module()`, which
+    no back-end compiles. `aoti`: what was exported, compiled ahead of time by AOTInductor."""
 
     __pydantic_config__ = STRICT
     backend: Literal["eager", "aot_eager", "inductor"] = "inductor"
@@ -122,6 +140,10 @@ class Compile:
     dynamic: bool | None = None
     fullgraph: bool = True
     options: InductorOptions = field(default_factory=dict)
+    via: Literal["compile", "in_eager", "in_compiled", "module", "layers", "export", "aoti"] = (
+        "compile"
+    )
+    marks: Marks = field(default_factory=Marks)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,6 +169,21 @@ class Training:
     wrt: tuple[TensorName, ...] = ("q", "k", "v")
     grad_layout: Literal["contiguous", "transposed", "expanded"] = "contiguous"
     double: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Modes:
+    """The state of torch that the program is run in. `deterministic`:
+    `torch.use_deterministic_algorithms`. `default_dtype`: `torch.set_default_dtype` around the
+    attention function; inputs and the reference keep the dtypes that they are written with.
+    `matmul_precision`: `torch.set_float32_matmul_precision`. `compiled_autograd`: the backward pass
+    of the compiled function is traced and compiled while it runs, with the same back-end."""
+
+    __pydantic_config__ = STRICT
+    deterministic: bool = False
+    default_dtype: Literal["float32", "float64", "bfloat16"] = "float32"
+    matmul_precision: Literal["highest", "high", "medium"] = "highest"
+    compiled_autograd: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,9 +236,10 @@ class Program:
     autocast: Literal["bfloat16", "float16"] | None = None
     dirty_memory: bool = False
     draws: Annotated[int, Field(ge=0, le=4)] = 0
+    modes: Modes = field(default_factory=Modes)
 
 
 __all__ = [
-    "Call", "Compile", "Handwritten", "Input", "Kernel", "Layout", "Mesh", "Program", "Sdpa",
-    "Shape", "Surround", "Training",
+    "Call", "Compile", "Handwritten", "Input", "Kernel", "Layout", "Marks", "Mesh", "Modes",
+    "Program", "Sdpa", "Shape", "Surround", "Training",
 ]  # fmt: skip

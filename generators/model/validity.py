@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from attnfuzz.generators.kernels.registry import plugin_of
+from attnfuzz.generators.model import compiling
 from attnfuzz.generators.model.dropout import dropout_problems
 from attnfuzz.generators.model.expressions import (
     is_boolean,
@@ -66,12 +67,28 @@ def _size(p: Program) -> Iterator[Problem]:
 
 def _heads(p: Program) -> Iterator[Problem]:
     hq, hkv = p.shape.q_heads, p.shape.kv_heads
-    if hq % hkv:
+    if not hq or not hkv:
+        if hq != hkv:
+            yield Problem("shape.kv_heads", f"expected as many as q_heads ({hq}), as one is 0")
+    elif hq % hkv:
         yield Problem("shape.q_heads", f"expected a multiple of kv_heads ({hkv}), got {hq}")
     elif hq != hkv and not plugin_of(p).gqa_enabled(p.kernel):
         yield Problem(
             "kernel.enable_gqa", f"expected true, as q_heads ({hq}) is not kv_heads ({hkv})"
         )
+
+
+def _empty(p: Program) -> Iterator[Problem]:
+    """No batch and no heads, only where kernels take that."""
+    nothing = plugin_of(p).takes_nothing
+    batches = {p.shape.batch, *(call.batch for call in p.calls)}
+    for key, extent, empty in (
+        ("shape.batch", "batch", 0 in batches), ("shape.q_heads", "heads", not p.shape.q_heads),
+    ):  # fmt: skip
+        if empty and extent not in nothing:
+            yield Problem(key, f"expected at least 1: {p.kernel.kind} takes none that are empty")
+        if empty and (p.surround.projections or p.mesh is not None or p.transform != "none"):
+            yield Problem(key, "expected at least 1 with projections, a mesh or a transform")
 
 
 def _layout(key: str, layout: Layout) -> Iterator[Problem]:
@@ -248,18 +265,6 @@ def _kernel(p: Program) -> Iterator[Problem]:
     yield from plugin_of(p).problems(p)
 
 
-def _compile(p: Program) -> Iterator[Problem]:
-    if p.compile is None:
-        return
-    if p.compile.mode is not None and p.compile.options:
-        yield Problem("compile.options", "expected none: torch takes a mode or options, not both")
-    if p.compile.backend != "inductor":
-        if p.compile.mode is not None:
-            yield Problem("compile.mode", "expected none: modes are Inductor's")
-        if p.compile.options:
-            yield Problem("compile.options", "expected none: options are Inductor's")
-
-
 def _gradients(p: Program) -> Iterator[Problem]:
     if p.training is None:
         if p.grad_mode != "default" and p.transform in ("grad", "jvp"):
@@ -371,5 +376,5 @@ def _operator(key: str, node: object) -> Iterator[Problem]:
 
 RULES: tuple[Rule, ...] = (
     _heads, _layouts, _packed, _nan_values, _surround, _integration, _mesh, _score_mod, _kernel,
-    _compile, _gradients, _expressions, dropout_problems,
+    *compiling.RULES, _empty, _gradients, _expressions, dropout_problems,
 )  # fmt: skip

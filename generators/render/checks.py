@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from attnfuzz.generators.model.growth import STRIDE, TOO_MUCH, most_steps
 from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Layer, Phase
+from attnfuzz.generators.render import modes
 from attnfuzz.generators.render.mods import compact_grids
 from attnfuzz.generators.render.parts import Block, Parts
 from attnfuzz.generators.render.quoting import is_member, number
@@ -92,6 +93,7 @@ class _Writer:
             and program.transform in ("none", "vmap")
             and program.grad_mode == "default"
             and parts.run.outputs == ("out",)
+            and program.modes.default_dtype == "float32"
         )
 
     def can_say(self, diff: Diff) -> bool:
@@ -123,7 +125,13 @@ class _Writer:
         if self.simple:
             return f"{function}({self.arguments(double)})"
         comma = "," if len(self.parts.names) == 1 else ""
-        return f'run({function}, ({self.arguments(double)}{comma}))["{output}"]'
+        return f'{self.runner(function)}({function}, ({self.arguments(double)}{comma}))["{output}"]'
+
+    def runner(self, function: str) -> str:
+        """The name of what runs `function` in its modes."""
+        if function == "reference":
+            return "run"
+        return modes.runner(self.parts.program, function == "compiled")
 
     def start(self) -> Check:
         return Check(run=not self.simple, compiled=self.compiled)
@@ -158,7 +166,7 @@ class _Writer:
             body = self.parts.run.body(f"reference({self.arguments(double=True)})", unpack=False)
             return Check(_without_return(body), reference=True)
         call = f"{self.function}({self.arguments()})"
-        body = self.parts.run.body(call, unpack=False, again=again)
+        body = self.in_modes(self.parts.run.body(call, unpack=False, again=again))
         device = self.parts.run.scene.device
         # What a kernel does wrong there is told when somebody waits for it.
         waits = [] if device == "cpu" else [f"torch.{device}.synchronize()"]
@@ -172,6 +180,14 @@ class _Writer:
             f'assert {name}[expected.isnan()].isnan().all(), "{name} lacks NaN where it is due"'
         )
         return check
+
+    def in_modes(self, body: Block) -> Block:
+        """The statements of `run`, within the modes that the failing run is in."""
+        before, after = modes.default_dtype(self.parts.program)
+        body = [*before, *body, *after]
+        if self.compiled and (context := modes.compiled_autograd(self.parts.program)):
+            body = [f"with {context}:", *indented(body)]
+        return body
 
     def wrong_result(self, diff: Diff) -> Check:
         if diff.what == "nan":
@@ -229,7 +245,8 @@ class _Writer:
         name, what = diff.output, diff.what
         if what == "presence":
             check = Check(run=True, compiled=self.compiled)
-            check.statements = [f"outputs = run({self.function}, ({self.arguments()},))"]
+            run = self.runner(self.function)
+            check.statements = [f"outputs = {run}({self.function}, ({self.arguments()},))"]
             check.last = [f'assert "{name}" in outputs']
             return check
         check = self.start()

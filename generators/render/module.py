@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render.fold import WIDTH
+from attnfuzz.generators.render.modes import global_modes, runs
 from attnfuzz.generators.render.parts import DIRTY_MEMORY, Block, assemble, parts
 from attnfuzz.generators.render.scene import indented
 
@@ -16,6 +17,7 @@ def source(program: Program, device: str = "cpu") -> str:
     blocks: list[Block] = []
     if program.dirty_memory:
         blocks.append(DIRTY_MEMORY)
+    blocks.append(global_modes(program))
     calls = [f"CALLS = {p.calls}"] if program.calls else []
     blocks.append(calls + ([f"SEEDS = {p.seeds}"] if program.draws else []))
     blocks += [*p.mods, *p.cached_mods]
@@ -24,7 +26,6 @@ def source(program: Program, device: str = "cpu") -> str:
     returned = [*p.input_statements, f"return {names}"]
     blocks.append([f"def inputs({', '.join(p.parameters)}):", *indented(returned)])
     blocks += [*p.rope, *p.attention, *p.undropped, *p.reference]
-    if program.compile is not None:
-        blocks.append(p.compiled)
-    blocks.append(p.run.function())
+    blocks += p.compiled
+    blocks += [p.run.function(), *runs(program)]
     return assemble(blocks, p)

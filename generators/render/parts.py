@@ -8,9 +8,10 @@ from typing import Any
 from attnfuzz.generators.kernels.base import Inputs, KernelPlugin
 from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.model.draws import drawn_seed
-from attnfuzz.generators.model.program import Compile, Program
+from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render import dropout
 from attnfuzz.generators.render.attention import attention, selective_policy
+from attnfuzz.generators.render.compiled import compiled, marks
 from attnfuzz.generators.render.fold import fold
 from attnfuzz.generators.render.imports import IMPORTED, imports
 from attnfuzz.generators.render.masks import TREE_INTERVALS
@@ -96,6 +97,7 @@ class Parts:
             lines += self.inputs.fresh
         if p.k.values == "nan_at_masked":
             lines += nan_statements(scene, self.inputs.seen)
+        lines += marks(scene)
         if p.draws:
             return ["torch.manual_seed(seed)", *lines]
         seed = [f"torch.manual_seed({p.seed})"] if any("rand" in line for line in lines) else []
@@ -149,12 +151,9 @@ class Parts:
         return ["B", "Lq", "Lkv"] * bool(self.program.calls) + ["seed"] * bool(self.program.draws)
 
     @property
-    def compiled(self) -> Block:
-        """The statement that compiles the attention function; no line where it stays eager."""
-        if self.program.compile is None:
-            return []
-        arguments = ", ".join(["attention", *_options(self.program.compile, self.scene)])
-        return [f"compiled = torch.compile({arguments})"]
+    def compiled(self) -> list[Block]:
+        """What defines `compiled`; nothing where the attention function stays eager."""
+        return compiled(self.scene, self.names)
 
     def _uses(self, text: str) -> bool:
         return any(text in line for line in [*self.inputs.statements, *self.inputs.fresh])
@@ -182,22 +181,6 @@ def parts(
     outputs = ("out", "excess") if drops else plugin.outputs(scene)
     run = Run(scene, names, wrt, outputs, drops)
     return Parts(program, scene, plugin, inputs, names, run)
-
-
-def _options(settings: Compile, scene: Scene) -> list[str]:
-    """The arguments of torch.compile that are not its defaults."""
-    options = []
-    if settings.backend != "inductor":
-        options.append(f'backend="{settings.backend}"')
-    if settings.mode is not None:
-        options.append(f'mode="{settings.mode}"')
-    if settings.dynamic is not None:
-        options.append(f"dynamic={settings.dynamic}")
-    if settings.fullgraph:
-        options.append("fullgraph=True")
-    if settings.options:
-        options.append(f"options={scene.quoting.value(settings.options)}")
-    return options
 
 
 def assemble(blocks: list[Block], parts: Parts) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from attnfuzz.generators.model.outcome import EAGER_REFUSES, Failure, FailureKind, said
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render.checks import Check, check_for
+from attnfuzz.generators.render.modes import global_modes, runs
 from attnfuzz.generators.render.parts import (
     DIRTY_DEVICE_MEMORY,
     DIRTY_MEMORY,
@@ -58,14 +59,15 @@ def repro(
     blocks += [check.first] if check.first else []
     if program.dirty_memory:
         blocks.append(DIRTY_MEMORY if device == "cpu" else DIRTY_DEVICE_MEMORY)
+    blocks.append(global_modes(program))
     blocks += [*p.mods, *p.cached_mods]
     if not check.inputs_only:
         blocks += [*p.rope, *p.attention] if _calls_attention(check) else p.rope
         blocks += p.undropped
         blocks += p.reference if check.reference else []
-        blocks += [p.run.function()] if check.run else []
+        blocks += [p.run.function(), *runs(program, check.compiled)] if check.run else []
         blocks += check.functions
-        blocks += [p.compiled] if check.compiled else []
+        blocks += p.compiled if check.compiled else []
     blocks += _calls(p, check, failure)
     if device != "cpu" and failure.kind not in WHATEVER_THE_NUMBERS:
         blocks = [[drawn_on_cpu(line, device) for line in block] for block in blocks]

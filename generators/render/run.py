@@ -157,12 +157,13 @@ class Run:
             return []
         if not again:
             return [self.output_gradient(name, layout) for name in self.differentiated]
-        kind = dtype_argument(self.scene.dtype)
+        written = self.scene.program.modes.default_dtype != "float32"
+        kind = f", dtype=torch.{self.scene.dtype}" if written else dtype_argument(self.scene.dtype)
         device = self.scene.inputs_device
         on = "" if device == "cpu" else f'"{device}"'
         lines = [f"generator = torch.Generator({on}).manual_seed(1)"]
         for name in self.differentiated:
-            dtype = kind if name == "out" else ""
+            dtype = kind if name == "out" else ", dtype=torch.float32" if written else ""
             swapped = layout == "transposed" and name == "out"
             shape = f"{name}.transpose(1, 2).shape" if swapped else f"{name}.shape"
             like = f"{name}.dtype" if self.scene.device == "cpu" else name

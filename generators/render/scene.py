@@ -67,7 +67,7 @@ class Scene:
     @property
     def group(self) -> int:
         """Query heads to each key head."""
-        return self.q_heads // self.kv_heads
+        return self.q_heads // self.kv_heads if self.kv_heads else 1
 
     @property
     def head_dim(self) -> int:

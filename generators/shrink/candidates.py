@@ -19,6 +19,7 @@ from attnfuzz.generators.model.program import (
     Compile,
     Input,
     Layout,
+    Modes,
     Program,
     Shape,
     Surround,
@@ -62,6 +63,7 @@ def resets(p: Program) -> Iterator[Program]:
     plain = plugin_of(p).plain(p.kernel)
     core = Program(kernel=plain, compile=p.compile)
     yield core
+    yield replace(core, modes=p.modes, training=p.training)
     yield replace(core, training=p.training)
     yield replace(core, kernel=p.kernel, mask=p.mask, score_mod=p.score_mod)
     # A compiler that breaks attention by hand breaks what is decomposed into it too.
@@ -71,6 +73,7 @@ def resets(p: Program) -> Iterator[Program]:
         p, seed=0, q=Input(), k=Input(), v=Input(), packed="none", surround=Surround(), mesh=None,
         calls=(), draws=0,
         training=None, transform="none", grad_mode="default", autocast=None, dirty_memory=False,
+        modes=Modes(),
     )  # fmt: skip
     yield from (draw_alone(p, draw) for draw in range(p.draws + 1) if p.draws)
     yield replace(p, calls=())
@@ -79,6 +82,7 @@ def resets(p: Program) -> Iterator[Program]:
     if p.transform == "grad":
         yield replace(p, transform="none", training=Training())
     yield replace(p, surround=Surround())
+    yield replace(p, modes=Modes())
     yield replace(p, mesh=None)
     yield from _compile(p)
     yield replace(p, mask=None)
@@ -111,6 +115,8 @@ def _compile(p: Program) -> Iterator[Program]:
         yield replace(p, compile=Compile())
         yield replace(p, compile=replace(p.compile, backend="eager"))
         yield replace(p, compile=replace(p.compile, backend="aot_eager"))
+        yield replace(p, compile=replace(p.compile, via="compile"))
+        yield replace(p, compile=replace(p.compile, via="export", backend="eager"))
 
 
 def fitted(p: Program) -> Program:
@@ -120,7 +126,10 @@ def fitted(p: Program) -> Program:
         p = replace(p, k=replace(p.k, values="normal"))
     p = replace(p, q=_with_unread(p.q), k=_with_unread(p.k), v=_with_unread(p.v))
     if p.compile is not None and p.compile.backend != "inductor":
-        p = replace(p, compile=replace(p.compile, mode=None, options={}))
+        via = "export" if p.compile.via == "aoti" else p.compile.via
+        p = replace(p, compile=replace(p.compile, mode=None, options={}, via=via))
+    if p.compile is None or p.training is None:
+        p = replace(p, modes=replace(p.modes, compiled_autograd=False))
     return plugin_of(p).fitted(p)
 
 

@@ -24,6 +24,8 @@ _ORDERS: dict[tuple[type, str], tuple[Any, ...]] = {
 
 _WEIGHTS = {
     "shape.q!=kv": 3,
+    "shape.batch.0": 2,
+    "shape.heads.0": 2,
     "shape.q_len.0": 2,
     "shape.kv_len.0": 2,
     "shape.q_len.lt16": 2,

@@ -88,7 +88,7 @@ def _all_lengths(p: Program, old: int, new: int) -> Program:
 def _heads(p: Program) -> Iterator[Program]:
     """Without groups, then fewer heads in each group, then fewer groups."""
     heads, kv_heads = p.shape.q_heads, p.shape.kv_heads
-    group = heads // kv_heads
+    group = heads // kv_heads if kv_heads else 1
     yield _grouped(p, 1, kv_heads)
     yield _grouped(p, group, 1)
     for smaller in _smaller("heads", group, 1, 1):

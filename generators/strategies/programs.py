@@ -12,6 +12,7 @@ from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.strategies.draws import Draw, allowed, weighted
 from attnfuzz.generators.strategies.kernel import Parts, drawing_of
+from attnfuzz.generators.strategies.modes import InModes
 from attnfuzz.generators.strategies.swarm import EVERYTHING, MAX_COST, PROFILES, Swarm
 
 MAX_DRAWN = MAX_COST // 4
@@ -40,13 +41,14 @@ class Programs:
         self.redraws = swarm.place.redraws
         self.draws = weighted((1, 0), (3, 2), (1, 3), (1, 4))
         parts = Parts.of(swarm)
+        self.modes = InModes(swarm)
         self.drawings = {kernel: drawing_of(kernel, parts) for _, kernel in kernels}
 
     def draw(self, draw: Draw) -> Program:
         """A valid program of one of the swarm's kernels; its seed is 0."""
         kind = draw(self.kernel)
         backend = draw(self.backend)
-        program = self.drawings[kind].draw(draw, backend)
+        program = self.modes.draw(draw, self.drawings[kind].draw(draw, backend))
         if not self.redraws or program.compile is None or plugin_of(program).package is not None:
             return program
         affordable = MAX_DRAWN // max(1, multiply_adds(program))

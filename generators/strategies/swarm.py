@@ -39,9 +39,11 @@ OTHERS = (
     "surround.checkpoint", "compile.dynamic", "compile.mode", "compile.options", "compile.breaks",
     "calls.same", "calls.other", "calls.many", "training", "training.subset",
     "training.grad_layout", "training.double", "transform", "grad_mode", "autocast",
-    "dirty_memory", "mesh", "refused", "sdpa.ranks", "sdpa.mask_tensor", "sdpa.bias", "dropout",
-    "kernel.nested_sdpa", "kernel.varlen", "graph.detours", "graph.several", "graph.projected",
-    "graph.returns",
+    "dirty_memory", "mesh", "refused", "compile.via", "compile.export", "compile.aoti",
+    "compile.marks", "modes.deterministic", "modes.default_dtype", "modes.matmul_precision",
+    "modes.compiled_autograd", "shape.nothing", "sdpa.ranks", "sdpa.mask_tensor", "sdpa.bias",
+    "dropout", "kernel.nested_sdpa", "kernel.varlen", "graph.detours", "graph.several",
+    "graph.projected", "graph.returns",
 )  # fmt: skip
 """`refused` are programs that torch refuses by design, a percent or so: the refusals are kept an
 eye on too."""

@@ -31,6 +31,7 @@ class FlexPlugin(KernelPlugin[Flex]):
     is made where it is used."""
 
     spec_class = Flex
+    takes_nothing = frozenset({"batch"})  # eagerly it divides by the number of heads
     takes_score_mod = True
     refusals = REFUSALS
 

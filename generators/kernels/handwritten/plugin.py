@@ -26,6 +26,7 @@ class HandwrittenPlugin(KernelPlugin[Handwritten]):
     """The mask is an argument `mask`: bool `[…, Lq, Lkv]`, or additive for masking `add`."""
 
     spec_class = Handwritten
+    takes_nothing = frozenset({"batch", "heads"})
     rebinds_query = True
     nan_where_nothing_is_seen = True
     recognised_as_sdpa = True

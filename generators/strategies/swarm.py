@@ -120,7 +120,7 @@ PROFILES: dict[str, Profile] = {
         (("graph", 1),), (("none", 2), ("eager", 1), ("aot_eager", 2), ("inductor", 5))
     ),
     "sdpa_forms": Profile(
-        (("sdpa", 5), ("nested_sdpa", 3), ("handwritten", 2)),
+        (("sdpa", 5), ("nested_sdpa", 2), ("handwritten", 3)),
         (("none", 4), ("eager", 1), ("aot_eager", 3), ("inductor", 2)),
     ),
     "varlen": Profile(

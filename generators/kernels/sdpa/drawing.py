@@ -39,7 +39,7 @@ class Drawing(Composed):
         self.about = about = self.swarm.profile == "sdpa_forms"
         self.has_rank = one_in(2 if about else 12)
         self.input_rank = weighted((4, 3), (2, 5))
-        self.gives_bias = one_in(5 if about else 15)
+        self.gives_bias = one_in(4)
         self.is_bias = one_in(2)
         self.is_aligned = one_in(3)
         self.has_bias_numbers, self.is_wide = one_in(2), one_in(3)

@@ -20,7 +20,8 @@ FROM = {
     "torch.testing._internal.distributed.fake_pg": ("FakeStore",),
     "torch.nn.attention": ("SDPBackend", "sdpa_kernel"),
     "torch.nn.attention.flex_attention": (
-        "AuxRequest", "create_block_mask", "create_mask", "flex_attention",
+        "AuxRequest", "BlockMask", "and_masks", "create_block_mask", "create_mask",
+        "flex_attention", "noop_mask", "or_masks",
     ),
     "torch.utils.checkpoint": ("checkpoint", "create_selective_checkpoint_contexts"),
 }  # fmt: skip

@@ -32,6 +32,7 @@ class Inputs:
     `seen` are statements that set a bool `mask` for choosing where k may have NaN. `imports` are
     import statements that cannot be found in the text, `environment` variables that have to be set
     before them, `set_up` statements after them, and `globals` statements after the mods.
+    `functions` are defined at top level, behind the mods.
     """
 
     statements: list[str] = field(default_factory=list)
@@ -46,6 +47,7 @@ class Inputs:
     environment: Mapping[str, str] = field(default_factory=dict)
     set_up: list[str] = field(default_factory=list)
     globals: list[str] = field(default_factory=list)
+    functions: list[list[str]] = field(default_factory=list)
 
 
 @dataclass

@@ -142,11 +142,12 @@ def _part(name: str, hint: Any, default: Any) -> Part:
 
 
 def _tuple_part(items: tuple[Any, ...], about: dict[str, Any]) -> Part:
-    (item, *_), bounds = _alternatives(items[0])
+    members, bounds = _alternatives(items[0])
+    item = members[0]
     about |= bounds
     if items[-1] is not Ellipsis:
         return Part(sort="numbers", **about)
-    classes: tuple[type, ...] = (item,) if isinstance(item, type) and is_dataclass(item) else ()
+    classes = tuple(each for each in members if isinstance(each, type) and is_dataclass(each))
     choices = get_args(item) if get_origin(item) is Literal else ()
     return Part(sort="list", classes=classes, choices=choices, **about)
 

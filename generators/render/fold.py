@@ -44,7 +44,12 @@ def _depths(text: str) -> list[int]:
     """The bracket depth at each character, that of a bracket being the one outside it."""
     depth, depths = 0, []
     quote, escaped = "", False
-    for character in text:
+    lambdas: set[int] = set()  # the depths of lambdas whose arguments are being listed
+    for place, character in enumerate(text):
+        if not quote and text.startswith("lambda ", place):
+            lambdas.add(depth)
+        elif character == ":":
+            lambdas.discard(depth)
         if quote:
             closes = character == quote and not escaped
             escaped = character == "\\" and not escaped
@@ -53,7 +58,7 @@ def _depths(text: str) -> list[int]:
             quote = character
         elif character in _CLOSE:
             depth -= 1
-        depths.append(depth if not quote else depth + 1000)
+        depths.append(depth + (1000 if quote or depth in lambdas else 0))
         if not quote and character in _OPEN:
             depth += 1
     return depths

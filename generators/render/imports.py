@@ -21,7 +21,8 @@ FROM = {
     "torch.nn.attention": ("SDPBackend", "sdpa_kernel"),
     "torch.nn.attention.bias": ("causal_lower_right", "causal_upper_left"),
     "torch.nn.attention.flex_attention": (
-        "AuxRequest", "create_block_mask", "create_mask", "flex_attention",
+        "AuxRequest", "BlockMask", "and_masks", "create_block_mask", "create_mask",
+        "flex_attention", "noop_mask", "or_masks",
     ),
     "torch.nn.attention.varlen": ("varlen_attn",),
     "torch.utils.checkpoint": ("checkpoint", "create_selective_checkpoint_contexts"),

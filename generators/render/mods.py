@@ -77,6 +77,8 @@ class Mod:
                 return f"functools.partial({self.name}_of, {held})"
             case "nested":
                 return f"make_{self.name}({held})"
+            case "lambda":
+                return f"lambda {', '.join(self._arguments)}: {self.expr.text}"
         return f"make_{self.name}({held})" if held else self.name
 
     @property
@@ -88,6 +90,8 @@ class Mod:
                 return self._class_definition()
             case "partial" if held:
                 return self._function(f"{self.name}_of", *self.holds)
+            case "lambda":
+                return []
         function = self._function(self.name)
         if self.style == "nested":
             inner = self._function("inner")
@@ -112,7 +116,7 @@ class Mod:
 
     @property
     def _class(self) -> str:
-        return {"mask_mod": "MaskMod", "score_mod": "ScoreMod"}[self.name]
+        return "".join(word.capitalize() for word in self.name.split("_"))
 
     def _class_definition(self) -> list[str]:
         """A class that holds the tables, with the mod as a method or `__call__`."""
@@ -180,6 +184,7 @@ def on_grids(mod: Mod, made: str, name: str, extents: Extents) -> list[str]:
     Chained lookups such as `table[b][q_idx]` mean what they say for a 0-d b only, so there the
     axes before the last are looped over.
     """
+    made = f"({made})" if made.startswith("lambda ") else made
     loops = [axis for axis in INDICES if axis in mod.loops]
     lines = grids(tuple(axis for axis in INDICES if axis not in loops), extents)
     if not loops:

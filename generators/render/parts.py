@@ -56,6 +56,7 @@ class Parts:
         """mask_mod and score_mod, or their factories, and what makes a token tree's tables."""
         blocks = [TREE_INTERVALS.splitlines()] if self._uses("tree_intervals(") else []
         blocks += [mod.definition for mod in self.inputs.mods]
+        blocks += self.inputs.functions
         return [*blocks, self.inputs.globals] if self.inputs.globals else blocks
 
     @property

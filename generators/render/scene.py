@@ -16,6 +16,8 @@ RESERVED = (
     "q", "k", "v", "x", "context", "wq", "wk", "wv", "wo", "cos", "sin", "mask", "attn_mask",
     "block_mask", "mask_mod", "score_mod", "score", "b", "h", "q_idx", "kv_idx", "B", "Lq", "Lkv",
     "scores", "probs", "out", "lse", "t", "gate", "residual", "key", "times", "seconds", "began",
+    "sliced", "batches", "heads", "rows", "block", "blocks", "lengths", "parts", "block_size",
+    "mod",
 )  # fmt: skip
 NAMES = {"B": "q.shape[0]", "Lq": "q.shape[2]", "Lkv": "k.shape[2]"}
 PROJECTED_NAMES = {"B": "x.shape[0]", "Lq": "x.shape[1]", "Lkv": "context.shape[1]"}

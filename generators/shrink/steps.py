@@ -185,7 +185,7 @@ def _simpler(cls: type, part: Part, value: Any) -> Iterator[Any]:
         for number in (1.0, 0.0, 2.0, float(round(value)), round(value, 1), round(value, 3)):
             if part.above is None or number > part.above:
                 yield number
-    elif part.sort == "list" and not part.classes:
+    elif part.sort == "list":
         yield from ((item,) for item in value)
         yield from (value[:i] + value[i + 1 :] for i in range(len(value)))
     elif part.name == "order":

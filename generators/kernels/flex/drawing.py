@@ -8,9 +8,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec, Flex
+from attnfuzz.generators.kernels.flex.step_drawing import Steps, fitting_calls
 from attnfuzz.generators.model.expressions import mask_axes
 from attnfuzz.generators.model.masks import Mask
-from attnfuzz.generators.model.program import Shape
+from attnfuzz.generators.model.program import Call, Shape
 from attnfuzz.generators.model.scores import ScoreMod
 from attnfuzz.generators.strategies.composed import Composed, Dtypes, Setting
 from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
@@ -57,14 +58,25 @@ class Drawing(Composed):
         self.made = weighted((16, "outside"), *made)
         if self.traced:
             self.made = weighted((2, "outside"), (2, "inside"), (3, "cached"))
-        self.compiled = one_in(20) if has("flex.compiled_mask") else st.just(False)
+        self.compiled = (
+            weighted((36, "no"), (1, "flag"), (1, "call"))
+            if has("flex.compiled_mask")
+            else st.just("no")
+        )
+        self.steps = Steps(has("flex.mask_steps"), self.traced)
         self.kernel_options = (
             weighted((60, {}), *((1, options) for options in KERNEL_OPTIONS))
             if has("flex.options")
             else st.just({})
         )
-        written = ("nested", "partial", "method", "callable") if has("flex.mods") else ()
+        written = ("nested", "partial", "method", "callable", "lambda") if has("flex.mods") else ()
         self.mods = weighted((4 if self.traced else 12, "function"), *((1, s) for s in written))
+        self.joints = (
+            weighted((2, "operators"), (1, "functions"))
+            if has("flex.joints")
+            else st.just("operators")
+        )
+        self.computed = one_in(6) if has("flex.computed") else st.just(False)
         self.lse = one_in(5) if has("flex.lse") else st.just(False)
 
     def kernel(self, draw: Draw, at: Setting) -> Flex:
@@ -76,20 +88,31 @@ class Drawing(Composed):
             return_lse=lse,
             enable_gqa=draw(self.gqa) or at.shape.q_heads != at.shape.kv_heads,
             mods="function" if at.mask is None and not at.scored else draw(self.mods),
+            joints="operators" if at.mask is None else draw(self.joints),
+            computed=draw(self.computed),
         )
 
     def _block_mask(self, draw: Draw, at: Setting, mask: Mask) -> BlockMaskSpec:
         axes = mask_axes(mask)
         batch = "b" in axes or draw(self.wider)
-        return BlockMaskSpec(
+        compiled = draw(self.compiled)
+        spec = BlockMaskSpec(
             block_size=draw(self.block_size),
             batch=batch,
             heads="h" in axes or draw(self.wider),
             made=draw(self.made),
-            compiled=draw(self.compiled) and at.backend == "inductor",
+            compiled=compiled == "flag" and at.backend == "inductor",
+            compiled_call=compiled == "call" and at.backend == "inductor",
             built_for_extra=draw(self.extra) if draw(self.adjusted) else (0, 0),
             spare_batch=draw(self.spare) if batch else 0,
+            full_blocks=draw(self.steps.full_blocks),
         )
+        spec = self.steps.draw(draw, spec, at.shape, at.training)
+        inside = bool(spec.steps) and draw(self.steps.inside) and spec.made == "outside"
+        return replace(spec, steps_inside=inside)
+
+    def fit_calls(self, kernel: Flex, calls: tuple[Call, ...]) -> tuple[Call, ...]:
+        return calls if kernel.block_mask is None else fitting_calls(kernel.block_mask, calls)
 
     def score_mod(self, draw: Draw, shape: Shape, trains: bool) -> ScoreMod | None:
         return self.scores.draw(draw, shape, learnable=trains) if draw(self.has_score) else None

@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning
+from attnfuzz.generators.kernels.conditions import differentiates
+from attnfuzz.generators.kernels.flex import journey
+from attnfuzz.generators.kernels.flex.joined import joined_mask_mod
 from attnfuzz.generators.kernels.flex.refusals import REFUSALS
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec, Flex
 from attnfuzz.generators.kernels.grouping import is_grouped
@@ -46,7 +49,8 @@ class FlexPlugin(KernelPlugin[Flex]):
             self._score_inputs(score_mod(p.score_mod, scene, spec.mods), scene, inputs)
         if spec.block_mask is not None and p.mask is not None:
             built = built_extents(scene, spec.block_mask)
-            mod = mask_mod(p.mask, scene, built, spec.mods)
+            written = joined_mask_mod if spec.joints == "functions" else mask_mod
+            mod = written(p.mask, scene, built, spec.mods)
             self._mask_inputs(mod, spec.block_mask, scene, inputs)
         inputs.arguments += inputs.fresh_names
         return inputs
@@ -67,6 +71,7 @@ class FlexPlugin(KernelPlugin[Flex]):
 
     def _mask_inputs(self, mod: Mod, spec: BlockMaskSpec, scene: Scene, inputs: Inputs) -> None:
         inputs.mods.append(mod)
+        inputs.functions += journey.functions(spec, scene.extents)
         here = commas((scene.batch, scene.q_heads, scene.q_len, scene.kv_len))
         made = mod.made
         if spec.made != "outside":
@@ -75,10 +80,23 @@ class FlexPlugin(KernelPlugin[Flex]):
             if spec.made == "cached":
                 inputs.globals.append("BLOCK_MASKS = {}")
         else:
-            inputs.fresh += [*mod.statements, *block_mask(made, spec, scene, scene.inputs_device)]
+            inputs.fresh += mod.statements
+            if self._keeps_mask_mod(mod, spec):
+                inputs.fresh.append(f"mask_mod = {made}")
+                inputs.fresh_names.append("mask_mod")
+                made = "mask_mod"
+            inputs.fresh += block_mask(made, spec, scene, scene.inputs_device)
+            if not spec.steps_inside:
+                inputs.fresh += journey.statements(spec, scene.extents, scene.inputs_device)
             inputs.fresh_names.append("block_mask")
             made = "mask_mod" if mod.is_function else "block_mask.mask_mod"
         inputs.seen = [f'mask = create_mask({made}, {here}, device="{scene.inputs_device}")']
+
+    @staticmethod
+    def _keeps_mask_mod(mod: Mod, spec: BlockMaskSpec) -> bool:
+        """Whether the mask_mod is an argument too, for the reference: steps leave another one."""
+        outside = spec.made == "outside" and not spec.steps_inside
+        return outside and bool(spec.steps) and not mod.is_function
 
     def call(self, scene: Scene, inputs: Inputs) -> Body:
         spec = self.spec(scene.program)
@@ -87,9 +105,15 @@ class FlexPlugin(KernelPlugin[Flex]):
         if score is not None:
             made = score.made if score.learnable else "score_mod"
             args.append(f"score_mod={made}")
+            if spec.computed and score.learnable:
+                statements += copies(score)
         if mask is not None and spec.block_mask is not None:
             args.append("block_mask=block_mask")
-            statements = self._made_here(mask.made, spec.block_mask, scene)
+            if spec.computed and spec.block_mask.made != "outside":
+                statements += copies(mask)
+            statements += self._made_here(mask.made, spec.block_mask, scene)
+            if spec.block_mask.steps_inside or spec.block_mask.made != "outside":
+                statements += journey.statements(spec.block_mask, scene.extents, scene.device)
         if spec.scale is not None:
             args.append(f"scale={spec.scale!r}")
         if spec.enable_gqa:
@@ -133,11 +157,21 @@ class FlexPlugin(KernelPlugin[Flex]):
             made = mask.made
             if not mask.is_function and spec.block_mask.made == "outside":
                 made = "block_mask.mask_mod"
-            lines = on_grids(mask, made, "mask", scene.extents)
+            if self._keeps_mask_mod(mask, spec.block_mask):
+                made = "mask_mod"
+            steps = spec.block_mask.steps
+            extents = scene.extents
+            if steps:
+                extents = journey.extents_before(spec.block_mask, scene.extents)
+            lines = on_grids(mask, made, "mask", extents)
             modify += [line for line in lines[:-1] if line not in modify]
             value = lines[-1].removeprefix("mask = ")
+            if steps:
+                modify += journey.seen(spec.block_mask, scene.extents, value)
+                value = "mask"
             modify.append(f'scores = scores.masked_fill(~{value}, float("-inf"))')
         dead = may_hide_everything(scene.program.mask, scene)
+        dead = dead or bool(spec.block_mask is not None and spec.block_mask.steps)
         dead = dead or hides_by_score(scene.program.score_mod)
         lse = {"lse": "scores.logsumexp(dim=-1)"}
         return Meaning(scene.scale_text(spec.scale), modify, zero_dead_rows=dead, further=lse)
@@ -167,6 +201,12 @@ class FlexPlugin(KernelPlugin[Flex]):
                 "kernel.block_mask.spare_batch", "expected 0: the mask is built for no batch"
             )
 
+        if spec.compiled and spec.compiled_call:
+            yield Problem("kernel.block_mask.compiled_call", "expected one way of compiling it")
+        if differentiates(p) and not all(getattr(s, "q_blocks", True) for s in spec.steps):
+            yield Problem("kernel.block_mask.steps", "expected q_blocks: a backward needs them")
+        yield from journey.problems(p, spec)
+
     def propagates_nan(self, kernel: Flex) -> bool:
         return True
 
@@ -174,7 +214,7 @@ class FlexPlugin(KernelPlugin[Flex]):
         return kernel.enable_gqa
 
     def selects_masked(self, kernel: Flex) -> bool:
-        return kernel.block_mask is not None
+        return kernel.block_mask is not None and not kernel.block_mask.steps
 
     def returns_lse(self, kernel: Flex) -> bool:
         return kernel.return_lse
@@ -209,7 +249,8 @@ class FlexPlugin(KernelPlugin[Flex]):
         depends = mask_axes(p.mask)
         batch, heads = spec.batch or "b" in depends, spec.heads or "h" in depends
         spare = spec.spare_batch if batch else 0
-        fitting = replace(spec, batch=batch, heads=heads, spare_batch=spare)
+        inside = spec.steps_inside and bool(spec.steps) and spec.made == "outside"
+        fitting = replace(spec, batch=batch, heads=heads, spare_batch=spare, steps_inside=inside)
         return replace(kernel, block_mask=fitting)
 
     def variants(self, program: Program) -> Iterator[tuple[str, Flex]]:
@@ -232,6 +273,16 @@ def _block_mask_features(spec: BlockMaskSpec, axes: frozenset[Axis]) -> Iterator
         yield "block_mask.inside"
     if spec.made == "cached":
         yield "block_mask.cached"
+    if any(step.kind == "adjusted" for step in spec.steps):
+        yield "block_mask.adjusted"
+    for step in spec.steps:
+        yield f"block_mask.{step.kind}"
+        yield from choices(step, f"block_mask.{step.kind}")
+        for name in ("batch", "heads", "rows"):
+            cut = getattr(step, name, None)
+            if cut is not None:
+                yield f"block_mask.sliced.{name}"
+                yield from choices(cut, f"block_mask.sliced.{name}")
     if spec.built_for_extra != (0, 0):
         yield "block_mask.adjusted"
     if spec.spare_batch:
@@ -243,15 +294,17 @@ def _block_mask_features(spec: BlockMaskSpec, axes: frozenset[Axis]) -> Iterator
 def built_extents(scene: Scene, spec: BlockMaskSpec) -> Extents:
     """What the BlockMask is built for, hence how far the mask's tables must reach."""
     q_extra, kv_extra = spec.built_for_extra
+    first = journey.extents_before(spec, scene.extents)
     return Extents(
-        plus(scene.batch, spec.spare_batch), scene.q_heads,
-        plus(scene.q_len, q_extra), plus(scene.kv_len, kv_extra),
+        plus(first.b, spec.spare_batch), first.h,
+        plus(first.q_idx, q_extra), plus(first.kv_idx, kv_extra),
     )  # fmt: skip
 
 
 def block_mask(made: str, spec: BlockMaskSpec, scene: Scene, device: str) -> list[str]:
     """Statements that set `block_mask`."""
     built = built_extents(scene, spec)
+    first = journey.extents_before(spec, scene.extents)
     args = [
         made, str(built.b) if spec.batch else "None", str(built.h) if spec.heads else "None",
         str(built.q_idx), str(built.kv_idx), f'device="{device}"',
@@ -261,19 +314,27 @@ def block_mask(made: str, spec: BlockMaskSpec, scene: Scene, device: str) -> lis
         args.append(f"BLOCK_SIZE={rows if rows == columns else spec.block_size}")
     if spec.compiled:
         args.append("_compile=True")
+    if not spec.full_blocks:
+        args.append("separate_full_blocks=False")
     statements = []
     if spec.spare_batch and made != "mask_mod":
         statements.append(f"mask_mod = {made}")
         args[0] = "mask_mod"
-    created = f"block_mask = create_block_mask({', '.join(args)})"
-    adjusted = f"._adjust({commas((scene.q_len, scene.kv_len))})"
+    create = "torch.compile(create_block_mask)" if spec.compiled_call else "create_block_mask"
+    created = f"block_mask = {create}({', '.join(args)})"
+    adjusted = f"._adjust({commas((first.q_idx, first.kv_idx))})"
     if not spec.spare_batch:
         return [*statements, created + (adjusted if any(spec.built_for_extra) else "")]
-    statements += [created, f"block_mask = block_mask[:{scene.batch}]"]
+    statements += [created, f"block_mask = block_mask[:{first.b}]"]
     statements.append("block_mask.mask_mod = mask_mod  # slicing drops it")
     if any(spec.built_for_extra):
         statements.append(f"block_mask = block_mask{adjusted}")
     return statements
+
+
+def copies(mod: Mod) -> list[str]:
+    """Statements that make the tables of a mod no inputs of the attention function."""
+    return [f"{name} = {name}.clone()" for name in mod.tables]
 
 
 def changes_dtype(mod: Mod) -> bool:

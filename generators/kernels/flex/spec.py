@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from attnfuzz.generators.kernels.flex.steps import Step
 from attnfuzz.generators.kernels.spec import Scale
 from attnfuzz.generators.model.indices import STRICT
 from attnfuzz.generators.model.options import KernelOptions
@@ -25,6 +26,9 @@ class BlockMaskSpec:
     `_compile=True`. `built_for_extra`: built for lengths (Lq + x, Lkv + y), then adjusted with
     `_adjust(Lq, Lkv)`.
     `spare_batch`: built for that many more batches than q has, then indexed down `[:B]`.
+    `full_blocks`: `separate_full_blocks`. `compiled_call`: `torch.compile(create_block_mask)`.
+    `steps`: what is then done to it, in `inputs` or (`steps_inside`) in the attention function, as
+    it is there anyway where the BlockMask is made there.
     """
 
     __pydantic_config__ = STRICT
@@ -37,6 +41,10 @@ class BlockMaskSpec:
         Annotated[int, Field(ge=0, le=512)], Annotated[int, Field(ge=0, le=512)]
     ] = (0, 0)
     spare_batch: Annotated[int, Field(ge=0, le=4)] = 0
+    full_blocks: bool = True
+    compiled_call: bool = False
+    steps: Annotated[tuple[Step, ...], Field(max_length=4)] = ()
+    steps_inside: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +52,11 @@ class Flex:
     """`torch.nn.attention.flex_attention.flex_attention`. Without a `block_mask` the program's
     mask must be None. `return_lse` also returns the log-sum-exp `[B, Hq, Lq]`, float32. `mods`: how
     mask_mod and score_mod are written: a `function` (a closure where it captures tables), a
-    `nested` function that calls another, a `partial`, a bound `method` or a `callable` object."""
+    `nested` function that calls another, a `partial`, a bound `method`, a `callable` object or a
+    `lambda`. `joints`: And and Or at the root of the mask are `operators`, or `and_masks` and
+    `or_masks` of mask_mods of their own, with `noop_mask` where everything is seen. `computed`:
+    tables that a mod captures in the attention function are copied there first, so that they are
+    no inputs of it."""
 
     __pydantic_config__ = STRICT
     kind: Literal["flex"] = "flex"
@@ -53,4 +65,6 @@ class Flex:
     kernel_options: KernelOptions = field(default_factory=dict)
     return_lse: bool = False
     enable_gqa: bool = False
-    mods: Literal["function", "nested", "partial", "method", "callable"] = "function"
+    mods: Literal["function", "nested", "partial", "method", "callable", "lambda"] = "function"
+    joints: Literal["operators", "functions"] = "operators"
+    computed: bool = False

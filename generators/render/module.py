@@ -24,5 +24,5 @@ def source(program: Program, device: str = "cpu") -> str:
     blocks += [*p.rope, *p.attention, *p.reference]
     if program.compile is not None:
         blocks.append(p.compiled)
-    blocks.append(p.run.function())
+    blocks.append(p.run.function(reference=True))
     return assemble(blocks, p)

@@ -40,7 +40,7 @@ OTHERS = (
     "calls.same", "calls.other", "calls.many", "training", "training.subset",
     "training.grad_layout", "training.double", "transform", "grad_mode", "autocast",
     "dirty_memory", "mesh", "refused", "graph.detours", "graph.several", "graph.projected",
-    "graph.returns",
+    "graph.returns", "graph.state",
 )  # fmt: skip
 """`refused` are programs that torch refuses by design, a percent or so: the refusals are kept an
 eye on too."""

@@ -51,7 +51,8 @@ class Forms:
 
 @dataclass
 class Builder:
-    """A graph that grows. Steps are checked as they are added: `add` raises Unfit."""
+    """A graph that grows. Steps are checked as they are added: `add` raises Unfit. Values in
+    `fixed` are what they are."""
 
     draw: Draw
     forms: Forms
@@ -61,6 +62,7 @@ class Builder:
     parameters: list[Parameter] = field(default_factory=list)
     others: list[Another] = field(default_factory=list)
     arguments: Mapping[str, Value] = field(default_factory=dict)
+    fixed: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.arguments = self.scope.values
@@ -177,7 +179,7 @@ class Builder:
 
     def decorate(self, name: str) -> None:
         """Now and then, steps after which the value is the same."""
-        if self.draw(self.forms.decorated):
+        if name not in self.fixed and self.draw(self.forms.decorated):
             before = self.scope, len(self.steps)
             try:
                 self._decorate(name)

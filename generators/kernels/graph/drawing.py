@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from attnfuzz.generators.kernels.graph import fit, types
 from attnfuzz.generators.kernels.graph.attending import Attending, Ways
 from attnfuzz.generators.kernels.graph.building import Builder, Forms
+from attnfuzz.generators.kernels.graph.decode_drawing import DecodeDrawing
 from attnfuzz.generators.kernels.graph.families import Families, Setting
 from attnfuzz.generators.kernels.graph.spec import Graph, MaskForm
 from attnfuzz.generators.model.expressions import mask_axes
@@ -38,10 +39,12 @@ class Drawing(kernel.Drawing):
         self.forms, self.ways = Forms(self.swarm), Ways(self.swarm)
         several: Any = ((3, "cross"), (3, "split"), (2, "sink"), (2, "shared"), (2, "layers"))
         projected: Any = ((6, "projected"),)
+        state: Any = ((8, "decode"),)
         self.family = weighted(
             (12, "single"),
             *(several if self.has("graph.several") else ()),
             *(projected if self.has("graph.projected") else ()),
+            *(state if self.has("graph.state") else ()),
         )
         self.given = weighted((3, "bhld"), (3, "blhd"), (1, "merged"), (1, "flat"))
         self.returned = weighted((5, "bhld"), (3, "blhd"), (3, "merged"), (1, "flat"))
@@ -52,10 +55,13 @@ class Drawing(kernel.Drawing):
         self.mask_rank = weighted((2, 4), (1, 2))
         self.also = one_in(5) if self.has("graph.returns") else st.just(False)
         self.bshd = st.booleans()
+        self.decoding = DecodeDrawing(self)
         self.checkpoint = self.running.checkpoints(150)
 
     def draw(self, draw: Draw, backend: str) -> Program:
         family = draw(self.family)
+        if family == "decode":
+            return self.decoding.draw(draw, backend)
         shape = self._size(draw, family)
         mask = self._mask(draw, shape, family)
         training = None
@@ -63,7 +69,7 @@ class Drawing(kernel.Drawing):
             training = self.running.training(draw, False)
         dtypes = draw(self.inputs.dtypes_and_double)
         p = Program(shape=shape, mask=mask, training=training)
-        p = replace(p, **self._inputs(draw, p, dtypes[0]))
+        p = replace(p, **self.laid_out(draw, p, dtypes[0]))
         compiled = self.running.compile(draw, backend)
         static = compiled is not None and compiled.dynamic is False
         calls = self.running.further_calls(draw, shape, shape.q_len == shape.kv_len, static)
@@ -80,8 +86,8 @@ class Drawing(kernel.Drawing):
     def _graph(self, draw: Draw, p: Program, family: str) -> Graph:
         given: Any = "merged" if family == "projected" else draw(self.given)
         form = self._mask_form(draw, p)
-        _, extents = next(types.scopes_of_calls(p))
         graph = Graph(given=given, mask=form, steps=())  # only its arguments are looked at
+        _, extents = next(types.scopes_of_calls(p, graph))
         scope = types.arguments(p, graph, extents)
         builder = Builder(draw, self.forms, scope, p.q.dtype)
         attending = Attending(builder, self.ways, form)
@@ -102,7 +108,8 @@ class Drawing(kernel.Drawing):
             rank=rank if flat else 4,
         )
 
-    def _inputs(self, draw: Draw, p: Program, dtype: Any) -> dict[str, Any]:
+    def laid_out(self, draw: Draw, p: Program, dtype: Any) -> dict[str, Any]:
+        """q, k and v of the program, by name."""
         lie = placed(draw, self.inputs, p.shape, (dtype,) * 3)
         layouts = [BSHD] * 3 if draw(self.bshd) else lie.layouts
         layouts = [Layout() if layout.expand else layout for layout in layouts]

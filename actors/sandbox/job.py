@@ -130,6 +130,7 @@ class Job:
         stands for all ranks; with `deterministic_gradients` the same backward pass gives the same
         bits there."""
         ranks = 1 if one_process else ranks_of(program)
+        loop = plugin_of(program).loop(program)
         differentiated = program.training is not None or program.transform == "grad"
         return cls(
             compile=program.compile,
@@ -145,6 +146,7 @@ class Job:
                 "batch_permutable": batches_are_independent(program),
                 "sdpa": plugin_of(program).is_sdpa,
                 "disables": program.surround.integration == "disable",
+                **({} if loop is None else {"written": loop.written, "shapes": loop.shapes}),
             },
             function=plugin_of(program).imports(program.kernel),
             deadlines=deadlines or Deadlines(),

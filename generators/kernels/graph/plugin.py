@@ -79,7 +79,7 @@ class GraphPlugin(KernelPlugin[Graph]):
     def _mask(self, scene: Scene, graph: Graph, inputs: Inputs) -> None:
         program, form = scene.program, graph.mask
         assert program.mask is not None
-        shape = types.mask_value(program, form, self._extents(scene)).shape
+        shape = types.mask_value(program, form, Scope(_extents(scene, graph))).shape
         inputs.statements += dense_mask(program.mask, scene, "mask", shape)
         inputs.arguments.append("mask")
         if form.form == "bool":
@@ -95,15 +95,15 @@ class GraphPlugin(KernelPlugin[Graph]):
         inputs.statements.append(f"mask = {start}.masked_fill(~mask, {fill})")
 
     def call(self, scene: Scene, inputs: Inputs) -> Body:
-        sizes, decode = self._extents(scene).sizes, self.spec(scene.program).decode
-        if decode is not None:
-            sizes = decoding.written_sizes(scene.program, decode)
+        graph = self.spec(scene.program)
+        sizes = _extents(scene, graph)
+        if graph.decode is not None:
+            sizes = decoding.written_sizes(scene.program, graph.decode)
         return self._body(scene, sizes, lambda step, scope: step.text(scope))
 
     def plain_body(self, scene: Scene, inputs: Inputs) -> Body:
-        sizes, graph = self._extents(scene).sizes, self.spec(scene.program)
-        if graph.decode is not None:
-            sizes = decoding.sizes_of_whole(scene.program, graph.decode)
+        graph = self.spec(scene.program)
+        sizes = _extents(scene, graph)
         body = self._body(scene, sizes, lambda step, scope: step.plain(scope))
         if graph.decode is not None and graph.decode.slots != "appended":
             body.result += [held(cache) for cache in graph.caches]
@@ -116,9 +116,6 @@ class GraphPlugin(KernelPlugin[Graph]):
         for step, scope in zip(graph.steps, types.scopes(graph, before), strict=False):
             statements += lines(step, scope)
         return Body(list(graph.returns), statements)
-
-    def _extents(self, scene: Scene) -> Scope:
-        return Scope(extents.sizes(scene.program, scene.batch, scene.q_len, scene.kv_len))
 
     def with_extents(self, scene: Scene, lines: list[str]) -> list[str]:
         graph = self.spec(scene.program)
@@ -212,10 +209,16 @@ class GraphPlugin(KernelPlugin[Graph]):
         return fit.fitted(program, self.spec(program))
 
 
+def _extents(scene: Scene, graph: Graph) -> Mapping[str, Size]:
+    """The extents in a call, or of the whole sequence where it comes in parts."""
+    if graph.decode is not None:
+        return decoding.sizes_of_whole(scene.program, graph.decode)
+    return extents.sizes(scene.program, scene.batch, scene.q_len, scene.kv_len)
+
+
 def _parameter(scene: Scene, graph: Graph, parameter: Parameter) -> str:
     """The expression for a further argument."""
-    scope = Scope(extents.sizes(scene.program, scene.batch, scene.q_len, scene.kv_len))
-    scope = types.arguments(scene.program, graph, scope.sizes)
+    scope = types.arguments(scene.program, graph, _extents(scene, graph))
     value: Value = scope.values[parameter.name]
     kind = dtype_argument(value.dtype)
     where = commas(value.shape) if value.shape else "()"

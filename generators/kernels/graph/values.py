@@ -77,8 +77,8 @@ class Value:
 
 @dataclass(frozen=True)
 class Scope:
-    """The values there are at some place of a graph, by name, and how long each extent is. `decode`:
-    how it is called for parts of a sequence, whose caches have Lmax slots."""
+    """The values there are at some place of a graph, by name, and how long each extent is.
+    `decode`: how it is called for parts of a sequence, whose caches have Lmax slots."""
 
     sizes: Mapping[str, Size]
     values: Mapping[str, Value] = field(default_factory=dict)

@@ -204,7 +204,7 @@ class Builder:
             case "squeezed":
                 self.unsqueeze(name, 0)
                 self.add(Squeeze(of=name, to=name, dim=0))
-            case "flattened" if value.rank == 4:
+            case "flattened" if value.rank == 4 and isinstance(value.shape[1], int):
                 heads: Extent = "Hq" if value.shape[1] == self.scope.sizes["Hq"] else "Hkv"
                 self.flatten(name, 0, 1)
                 self.unflatten(name, 0, "B", heads)

@@ -9,11 +9,12 @@ from attnfuzz.generators.kernels.graph.decode import Decode
 from attnfuzz.generators.kernels.graph.extents import sizes
 from attnfuzz.generators.kernels.graph.spec import Graph
 from attnfuzz.generators.kernels.graph.steps.state import Append, CacheWrite
-from attnfuzz.generators.kernels.graph.values import Scope
+from attnfuzz.generators.kernels.graph.values import Extent, Scope
 from attnfuzz.generators.model.problem import Problem
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render.sizes import Size, product
 
+CACHES: dict[str, Extent] = {"cache_k": "D", "cache_v": "Dv"}
 CUDA_GRAPHS = ("reduce-overhead", "max-autotune")
 """Modes whose results are overwritten by the next call."""
 
@@ -53,7 +54,7 @@ def _sizes(program: Program, decode: Decode, part: Size, seen: Size, past: Size)
 def cache_shapes(scope: Scope, decode: Decode) -> dict[str, tuple[Size, ...]]:
     """The shapes of the caches, by name."""
     found: dict[str, tuple[Size, ...]] = {}
-    for name, dim in (("cache_k", "D"), ("cache_v", "Dv")):
+    for name, dim in CACHES.items():
         batch, length = scope.sizes["B"], scope.sizes["Lmax"]
         if decode.slots == "pages":
             batch, length = product((batch, scope.sizes["pages"])), decode.page
@@ -106,8 +107,10 @@ def problems(program: Program, graph: Graph) -> Iterator[Problem]:
         yield Problem("kernel.steps", "expected caches that are written once each")
     kept = {step.to for step in writes if isinstance(step, Append)}
     given = [name for step in graph.body for name in step.writes()]
-    if any(given.count(name) > 1 for name in kept):
-        yield Problem("kernel.steps", "expected no other value of the name of what is appended")
+    if any(given.count(name) > 1 for name in kept) or {*CACHES} & {*given}:
+        yield Problem("kernel.steps", "expected no other value of the name of a cache")
+    if not {step.cache for step in writes} <= {*CACHES}:
+        yield Problem("kernel.steps", f"expected caches to be {' or '.join(CACHES)}")
     yield from _slots(decode)
 
 

@@ -65,7 +65,7 @@ class CacheWrite(Step):
         decode = _decode(scope)
         if decode.reads == "written":
             source += f"[{':, ' * decode.length_dim}:{scope.sizes['Lkv']}]"
-        return [f"{self.to} = {source}"] if self.to != source else []
+        return [f"{self.to} = {source}"]
 
     def _plain(self, held_in_the_end: str) -> list[str]:
         kept = f"{held(self.cache)} = {held_in_the_end}"

@@ -82,7 +82,9 @@ def _extent(each: Part, value: Any) -> int:
 
 
 def _place(each: Part, item: Any) -> int:
-    return each.choices.index(item) if each.choices else int(item)
+    if each.choices:
+        return each.choices.index(item)
+    return len(item) if isinstance(item, str) else int(item)
 
 
 def _distance(number: int) -> int:

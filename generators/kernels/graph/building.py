@@ -16,6 +16,7 @@ from attnfuzz.generators.kernels.graph.steps.step import Step
 from attnfuzz.generators.kernels.graph.steps.views import (
     Contiguous,
     Flatten,
+    Flip,
     Permute,
     Squeeze,
     Unflatten,
@@ -41,7 +42,7 @@ class Forms:
         self.decorated = one_in(9) if has("graph.detours") else st.just(False)
         self.decoration = weighted(
             (3, "contiguous"), (1, "clone"), (2, "moved"), (1, "squeezed"), (2, "flattened"),
-            (2, "cat"), (1, "stack"), (1, "plus_zero"), (1, "dropout"), (2, "cast"),
+            (2, "cat"), (1, "stack"), (1, "flipped"), (1, "plus_zero"), (1, "dropout"), (2, "cast"),
         )  # fmt: skip
         self.orders: dict[int, SearchStrategy[tuple[int, ...]]] = {
             rank: st.sampled_from(list(permutations(range(rank)))[1:]) for rank in (2, 3, 4, 5)
@@ -214,6 +215,9 @@ class Builder:
             case "stack" if value.rank and value.rank < 5:
                 self.add(Stack(of=(name, name), to="x", dim=0))
                 self.add(Split(of="x", to=(name, "y"), dim=0, form="unbind"))
+            case "flipped" if value.rank:
+                for _ in range(2):
+                    self.add(Flip(of=name, to=name, dim=value.rank - 1))
             case "plus_zero" | "dropout" as function if value.floating:
                 self.add(Pointwise(of=name, to=name, function=function))
             case "cast" if value.dtype in ("float16", "bfloat16"):

@@ -27,7 +27,7 @@ LENGTHS: dict[Role, tuple[tuple[str, ...], ...]] = {
     "masked": (("Lkv", "Lq"),), "probs": (("Lkv", "Lq"),), "bool_mask": (("Lkv", "Lq"),),
     "additive_mask": (("Lkv", "Lq"),), "zero_one_mask": (("Lkv", "Lq"),),
 }  # fmt: skip
-HIDES = {
+HIDES: Mapping[str, tuple[Role, ...]] = {
     "add": ("additive_mask",), "masked_fill": ("bool_mask",), "where": ("bool_mask",),
     "eq_zero": ("bool_mask", "zero_one_mask"),
 }  # fmt: skip
@@ -126,7 +126,7 @@ class Flow:
 
     def _mask(self, step: attention.MaskScores, scope: Scope) -> Role:
         self._of(step, "scores", "masked")
-        if self.roles[step.mask] not in HIDES[step.form]:
+        if self.roles[step.mask] not in HIDES.get(step.form, ()):
             raise Unfit("mask", "expected one of the positions, of this form")
         aligned(scope.values[step.of], scope.values[step.mask])
         return "masked"

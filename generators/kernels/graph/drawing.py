@@ -7,14 +7,15 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from attnfuzz.generators.kernels.graph import fit, types
+from attnfuzz.generators.kernels.graph import fit, idioms, types
 from attnfuzz.generators.kernels.graph.attending import Attending, Ways
 from attnfuzz.generators.kernels.graph.building import Builder, Forms
 from attnfuzz.generators.kernels.graph.decode_drawing import DecodeDrawing
 from attnfuzz.generators.kernels.graph.families import Families, Setting
+from attnfuzz.generators.kernels.graph.idioms import IDIOMS, Idiom
 from attnfuzz.generators.kernels.graph.spec import Graph, MaskForm
 from attnfuzz.generators.model.expressions import mask_axes
-from attnfuzz.generators.model.masks import Causal, Mask
+from attnfuzz.generators.model.masks import Causal, KeyPadding, Mask
 from attnfuzz.generators.model.program import Call, Input, Layout, Program, Shape, Surround
 from attnfuzz.generators.strategies import kernel
 from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
@@ -41,7 +42,8 @@ class Drawing(kernel.Drawing):
         projected: Any = ((6, "projected"),)
         state: Any = ((8, "decode"),)
         self.family = weighted(
-            (12, "single"),
+            (8, "single"),
+            (8, "idiom"),
             *(several if self.has("graph.several") else ()),
             *(projected if self.has("graph.projected") else ()),
             *(state if self.has("graph.state") else ()),
@@ -57,13 +59,18 @@ class Drawing(kernel.Drawing):
         self.bshd = st.booleans()
         self.decoding = DecodeDrawing(self)
         self.checkpoint = self.running.checkpoints(150)
+        self.idiom = st.sampled_from(IDIOMS)
+        self.select = weighted((2, "tensor"), (1, "-inf"))
 
     def draw(self, draw: Draw, backend: str) -> Program:
         family = draw(self.family)
         if family == "decode":
             return self.decoding.draw(draw, backend)
         shape = self._size(draw, family)
-        mask = self._mask(draw, shape, family)
+        idiom = draw(self.idiom) if family == "idiom" else None
+        if idiom is not None:
+            shape = replace(shape, kv_heads=shape.q_heads)
+        mask = self._mask(draw, shape, family, idiom)
         training = None
         if draw(self.running.trains):
             training = self.running.training(draw, False)
@@ -81,24 +88,35 @@ class Drawing(kernel.Drawing):
             grad_mode="default" if training is not None else draw(self.running.grad_mode),
             dirty_memory=draw(self.running.dirty),
         )
-        return fit.fitted(p, self._graph(draw, p, family))
+        return fit.fitted(p, self._graph(draw, p, family, idiom))
 
-    def _graph(self, draw: Draw, p: Program, family: str) -> Graph:
+    def _graph(self, draw: Draw, p: Program, family: str, idiom: Idiom | None) -> Graph:
         given: Any = "merged" if family == "projected" else draw(self.given)
-        form = self._mask_form(draw, p)
+        form = self._mask_form(draw, p, idiom)
+        if idiom is not None:
+            given = "blhd" if idiom.permuted else "bhld"
         graph = Graph(given=given, mask=form, steps=())  # only its arguments are looked at
         _, extents = next(types.scopes_of_calls(p, graph))
         scope = types.arguments(p, graph, extents)
         builder = Builder(draw, self.forms, scope, p.q.dtype)
+        if idiom is not None:
+            return builder.graph(given, form, idioms.write(builder, idiom, draw(self.select)))
         attending = Attending(builder, self.ways, form)
         setting = Setting(given, draw(self.returned), "mask" if p.mask is not None else None)
         returns = Families(builder, attending, setting, draw(self.also)).build(family)
         return builder.graph(given, form, returns)
 
-    def _mask_form(self, draw: Draw, p: Program) -> MaskForm:
+    def _mask_form(self, draw: Draw, p: Program, idiom: Idiom | None) -> MaskForm:
         if p.mask is None:
             return MaskForm()
-        form = draw(self.mask_form)
+        form: Any = draw(self.mask_form)
+        if idiom is not None:
+            added = form if form in ("additive", "biased") else "additive"
+            form = {"add": added, "where_add": "additive", "padding": "zero_one"}.get(
+                idiom.masking, "bool"
+            )
+            if idiom.masking == "padding":
+                return MaskForm(form=form, padding=True)
         flat = not mask_axes(p.mask) & {"b", "h"}
         rank = draw(self.mask_rank)
         return MaskForm(
@@ -139,8 +157,14 @@ class Drawing(kernel.Drawing):
             shape = replace(shape, kv_heads=shape.q_heads, kv_len=shape.q_len)
         return shape
 
-    def _mask(self, draw: Draw, shape: Shape, family: str) -> Mask | None:
+    def _mask(self, draw: Draw, shape: Shape, family: str, idiom: Idiom | None) -> Mask | None:
         which = draw(self.has_mask)
+        if idiom is not None and idiom.masking == "none":
+            return None
+        if idiom is not None and idiom.masking == "padding":
+            return KeyPadding()
+        if idiom is not None:
+            which = "causal" if which == "none" else which
         if which == "none" or family in ("split", "sink"):
             return None
         return Causal() if which == "causal" else self.masks.draw(draw, shape)

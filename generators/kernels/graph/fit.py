@@ -15,6 +15,24 @@ def fitted(program: Program, graph: Graph) -> Program:
     """The program without what its graph cannot use: steps that read what is not there, steps,
     arguments and a mask that nothing uses, gradients that reach nothing."""
     graph = _readable(graph, program.mask is not None)
+    program, graph = _used(program, graph)
+    training = program.training
+    if training is None or not graph.steps:
+        return program
+    try:
+        given = trained(program, graph)
+    except (Unfit, KeyError):
+        return program
+    returns = tuple(name for name in graph.returns if given[name])
+    if returns and returns != graph.returns:
+        program, graph = _used(program, replace(graph, returns=returns))
+    reached = frozenset[str]().union(*given.values())
+    wrt = tuple(name for name in training.wrt if name in reached)
+    return replace(program, training=replace(training, wrt=wrt))
+
+
+def _used(program: Program, graph: Graph) -> tuple[Program, Graph]:
+    """Both without what is of no use for what is returned."""
     used, needed = live(graph)
     kept = (step for step, of_use in zip(graph.body, used, strict=True) if of_use)
     graph = replace(
@@ -24,8 +42,7 @@ def fitted(program: Program, graph: Graph) -> Program:
     )
     if "mask" not in needed:
         program, graph = replace(program, mask=None), replace(graph, mask=MaskForm())
-    program = replace(program, kernel=graph, score_mod=None)
-    return _trainable(program, graph)
+    return replace(program, kernel=graph, score_mod=None), graph
 
 
 def _readable(graph: Graph, masked: bool) -> Graph:
@@ -41,14 +58,3 @@ def _readable(graph: Graph, masked: bool) -> Graph:
             steps.append(kept)
             there |= set(kept.writes())
     return graph.with_steps(steps)
-
-
-def _trainable(program: Program, graph: Graph) -> Program:
-    if program.training is None or not graph.steps:
-        return program
-    try:
-        reached = trained(program, graph)
-    except (Unfit, KeyError):
-        return program
-    wrt = tuple(name for name in program.training.wrt if name in reached)
-    return replace(program, training=replace(program.training, wrt=wrt))

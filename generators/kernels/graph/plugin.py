@@ -80,7 +80,9 @@ class GraphPlugin(KernelPlugin[Graph]):
         program, form = scene.program, graph.mask
         assert program.mask is not None
         shape = types.mask_value(program, form, Scope(_extents(scene, graph))).shape
-        inputs.statements += dense_mask(program.mask, scene, "mask", shape)
+        whole = (shape[0], 1, 1, shape[1]) if form.padding else shape
+        inputs.statements += dense_mask(program.mask, scene, "mask", whole)
+        inputs.statements += ["mask = mask[:, 0, 0]"] if form.padding else []
         inputs.arguments.append("mask")
         if form.form == "bool":
             return

@@ -45,13 +45,15 @@ class MaskForm:
     """How the program's mask is handed over, right-aligned with `[B, Hq, Lq, Lkv]`: True where a
     query sees a key (`bool`), 1 and 0 (`zero_one`), 0 and -inf or the least finite number
     (`additive`), or these with random numbers added where a key is seen (`biased`). `dtype`: of a
-    float one, q's or float32. `rank`: how many dimensions it has at least."""
+    float one, q's or float32. `rank`: how many dimensions it has at least. `padding`: `[B, Lkv]`,
+    of a mask that depends on nothing else."""
 
     __pydantic_config__ = STRICT
     form: Literal["bool", "zero_one", "additive", "biased"] = "bool"
     fill: Literal["-inf", "finfo_min"] = "-inf"
     dtype: Literal["q", "float32"] = "q"
     rank: Literal[2, 4] = 4
+    padding: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

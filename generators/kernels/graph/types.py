@@ -80,14 +80,18 @@ def mask_value(program: Program, form: MaskForm, scope: Scope) -> Value:
     axes = mask_axes(program.mask)
     names: dict[str, Extent] = {"b": "B", "h": "Hq", "q_idx": "Lq", "kv_idx": "Lkv"}
     shape = tuple(scope.size(names[a]) if a in axes else 1 for a in names)
+    if form.padding:
+        shape = (shape[0], shape[3])
     dtype = "bool" if form.form == "bool" else "float32"
     dtype = program.q.dtype if dtype != "bool" and form.dtype == "q" else dtype
-    return Value(shape[4 - rank(program, form) :], dtype)
+    return Value(shape[-rank(program, form) :], dtype)
 
 
 def rank(program: Program, form: MaskForm) -> int:
     """How many dimensions the mask has."""
     assert program.mask is not None
+    if form.padding:
+        return 2
     return 4 if mask_axes(program.mask) & {"b", "h"} else form.rank
 
 
@@ -101,13 +105,21 @@ def scopes(graph: Graph, scope: Scope) -> Iterator[Scope]:
 
 def problems(program: Program, graph: Graph) -> Iterator[Problem]:
     """What is wrong with the graph, first for the program, then for each call."""
+    for i, each in enumerate(graph.parameters):
+        if each.values == "weight" and not (each.rows or each.columns):
+            yield Problem(f"kernel.parameters[{i}].values", "expected another of a 0-d tensor")
+            return
     names = graph.further
     for name in names:
         if name in ("q", "k", "v", "mask") or names.count(name) > 1:
             yield Problem("kernel.parameters", f"expected a name of its own, got {name}")
             return
-    if len(set(graph.returns)) != len(graph.returns):
-        yield Problem("kernel.returns", "expected distinct names")
+    axes = mask_axes(program.mask) if program.mask is not None else {"b", "kv_idx"}
+    if graph.mask.padding and axes != {"b", "kv_idx"}:
+        yield Problem("kernel.mask.padding", "expected false: the mask is not one of b and kv_idx")
+        return
+    if not graph.steps or not graph.returns or len(set(graph.returns)) != len(graph.returns):
+        yield Problem("kernel.returns", "expected distinct names of what steps give")
         return
     if graph.decode is not None:
         problem = next(decoding.problems(program, graph), None)
@@ -185,7 +197,7 @@ def _unused(program: Program, graph: Graph) -> Iterator[Problem]:
         yield Problem("mask", "expected none: the graph does not use it")
     if program.training is None:
         return
-    reached = trained(program, graph)
+    reached = frozenset[str]().union(*trained(program, graph).values())
     for name in program.training.wrt:
         if name not in reached:
             yield Problem("training.wrt", f"expected no {name}: nothing that is returned needs it")
@@ -196,11 +208,18 @@ def _unused(program: Program, graph: Graph) -> Iterator[Problem]:
             return
 
 
+<<<<<<< HEAD
 def trained(program: Program, graph: Graph) -> frozenset[str]:
     """The arguments that a gradient of what is returned reaches; the graph fits."""
     _, extents = next(scopes_of_calls(program, graph))
+=======
+def trained(program: Program, graph: Graph) -> dict[str, frozenset[str]]:
+    """For each result the arguments that its gradient reaches. Raises Unfit or KeyError where the
+    graph does not fit."""
+    _, extents = next(scopes_of_calls(program))
+>>>>>>> graph
     *_, last = scopes(graph, arguments(program, graph, extents))
-    return frozenset[str]().union(*(last.values[name].of for name in graph.returns))
+    return {name: last.values[name].of for name in graph.returns}
 
 
 def live(graph: Graph) -> tuple[list[bool], frozenset[str]]:

@@ -36,7 +36,7 @@ def _known(name: str) -> str:
 
 Name = Annotated[str, AfterValidator(_known)]
 Dim = Annotated[int, Field(ge=0, le=5)]
-Extent = Literal["B", "Hq", "Hkv", "G", "Lq", "Lkv", "D", "Dv", "2", "3", "4", "5", "8"]
+Extent = Literal["B", "Hq", "Hkv", "G", "Lq", "Lkv", "D", "Dv", "1", "2", "3"]
 """G is Hq / Hkv."""
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 

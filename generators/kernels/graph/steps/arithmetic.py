@@ -23,7 +23,7 @@ from attnfuzz.generators.kernels.graph.values import (
 from attnfuzz.generators.render.sizes import tuple_of
 
 EPSILON = "1e-5"
-Factor = Annotated[float, Field(allow_inf_nan=False, ge=1e-4, le=1e4)]
+Factor = Annotated[float, Field(allow_inf_nan=False, gt=0, le=1e4)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,20 +78,21 @@ class Binary(Step):
 @dataclass(frozen=True, kw_only=True)
 class Scale(Step):
     """The value times a number, which is 1/sqrt(D) unless there is a `factor`; written as `x * s`,
-    `x.mul(s)`, `x / r` or `x.div(r)`, or with a 0-d tensor made there (`tensor`, `full`)."""
+    `x.mul(s)`, `x / r` or `x.div(r)`, or with a 0-d tensor made there (`tensor`, `full`,
+    `div_full`)."""
 
     kind: Literal["scale"] = "scale"
     of: Name
     to: Name
     factor: Factor | None = None
-    form: Literal["*", "mul", "/", "div", "tensor", "full"] = "*"
+    form: Literal["*", "mul", "/", "div", "tensor", "full", "div_full"] = "*"
 
     def values(self, scope: Scope) -> tuple[Value, ...]:
         value = scope.tensor(self.of, "of")
         return (replace(value, contiguous=False),)
 
     def text(self, scope: Scope) -> list[str]:
-        divided = self.form in ("/", "div")
+        divided = self.form in ("/", "div", "div_full")
         number = _number(scope, self.factor, divided)
         source = self.of
         made = {
@@ -101,6 +102,7 @@ class Scale(Step):
             "div": f"{source}.div({number})",
             "tensor": f"{source} * torch.tensor({number}, dtype={source}.dtype)",
             "full": f"{source} * torch.full((), {number}, dtype={source}.dtype)",
+            "div_full": f"{source}.div(torch.full((), {number}, dtype={source}.dtype))",
         }
         return [f"{self.to} = {made[self.form]}"]
 
@@ -114,6 +116,22 @@ def _number(scope: Scope, factor: float | None, divided: bool) -> str:
     if root * root == dim and not math.log2(root) % 1:
         return repr(float(root) if divided else 1.0 / root)
     return f"{dim} ** {'0.5' if divided else '-0.5'}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class IsZero(Step):
+    """Where the value is 0."""
+
+    kind: Literal["is_zero"] = "is_zero"
+    of: Name
+    to: Name
+
+    def values(self, scope: Scope) -> tuple[Value, ...]:
+        value = scope.get(self.of, "of")
+        return (replace(value, dtype="bool", of=frozenset()),)
+
+    def text(self, scope: Scope) -> list[str]:
+        return [f"{self.to} = {self.of} == 0"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -111,21 +111,21 @@ class Einsum(Step):
 @dataclass(frozen=True, kw_only=True)
 class MaskScores(Step):
     """Scores with a mask: a float one is added; of a bool one, scores are replaced where it is
-    false, or where it is 0 (`eq_zero`, of any dtype)."""
+    false, where it is true (`hidden`), or where it is 0 (`eq_zero`, of any dtype)."""
 
     kind: Literal["mask_scores"] = "mask_scores"
     of: Name
     mask: Name
     to: Name
-    form: Literal["add", "masked_fill", "where", "eq_zero"] = "masked_fill"
-    fill: Literal["-inf", "finfo_min", "tensor"] = "-inf"
+    form: Literal["add", "masked_fill", "where", "hidden", "eq_zero"] = "masked_fill"
+    fill: Literal["-inf", "finfo_min", "tensor", "finfo_tensor"] = "-inf"
     operands: ClassVar[tuple[str, ...]] = ("of", "mask")
 
     def values(self, scope: Scope) -> tuple[Value, ...]:
         value, mask = scope.tensor(self.of, "of"), scope.get(self.mask, "mask")
         if self.form == "add" and not mask.floating:
             raise Unfit("form", f"expected another: the mask is {mask.dtype}")
-        if self.form in ("masked_fill", "where") and mask.dtype != "bool":
+        if self.form in ("masked_fill", "where", "hidden") and mask.dtype != "bool":
             raise Unfit("form", f"expected add or eq_zero: the mask is {mask.dtype}")
         shape = broadcast(value, mask, "mask")
         if any(not same(one, other) for one, other in zip(shape, value.shape, strict=False)):
@@ -139,14 +139,18 @@ class MaskScores(Step):
     def text(self, scope: Scope) -> list[str]:
         if self.form == "add":
             return [f"{self.to} = {self.of} + {self.mask}"]
+        least = f"torch.finfo({self.of}.dtype).min"
         fill = {
             "-inf": 'float("-inf")',
-            "finfo_min": f"torch.finfo({self.of}.dtype).min",
+            "finfo_min": least,
             "tensor": f'torch.full((), float("-inf"), dtype={self.of}.dtype)',
+            "finfo_tensor": f"torch.full((), {least}, dtype={self.of}.dtype)",
         }[self.fill]
         if self.form == "where":
             return [f"{self.to} = torch.where({self.mask}, {self.of}, {fill})"]
-        hidden = f"{self.mask} == 0" if self.form == "eq_zero" else f"~{self.mask}"
+        hidden = {"eq_zero": f"{self.mask} == 0", "hidden": self.mask}.get(
+            self.form, f"~{self.mask}"
+        )
         return [f"{self.to} = {self.of}.masked_fill({hidden}, {fill})"]
 
 
@@ -224,6 +228,8 @@ class Merge(Step):
     operands: ClassVar[tuple[str, ...]] = ("of", "lse")
 
     def values(self, scope: Scope) -> tuple[Value, ...]:
+        if len(self.of) != 2 or len(self.lse) != 2:
+            raise Unfit("of", "expected two parts")
         one, other = (scope.tensor(name, "of") for name in self.of)
         lse, lse2 = (scope.tensor(name, "lse") for name in self.lse)
         if one.shape != other.shape or lse.shape != lse2.shape:
@@ -256,7 +262,7 @@ class Attend(Step):
     to: Name
     mask: Name | None = None
     causal: bool = False
-    scale: Annotated[float, Field(allow_inf_nan=False, ge=1e-4, le=1e4)] | None = None
+    scale: Annotated[float, Field(allow_inf_nan=False, gt=0, le=1e4)] | None = None
     operands: ClassVar[tuple[str, ...]] = ("q", "k", "v", "mask")
 
     def values(self, scope: Scope) -> tuple[Value, ...]:

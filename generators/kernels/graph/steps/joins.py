@@ -24,6 +24,8 @@ Several = Annotated[tuple[Name, ...], Field(min_length=2, max_length=4)]
 
 
 def _alike(values: list[Value], but: int | None) -> None:
+    if len(values) < 2:
+        raise Unfit("of", "expected two at least")
     first = values[0]
     for value in values[1:]:
         pairs = list(zip(first.shape, value.shape, strict=False))
@@ -43,8 +45,8 @@ class Cat(Step):
 
     def values(self, scope: Scope) -> tuple[Value, ...]:
         values = [scope.get(name, "of") for name in self.of]
-        dimension(values[0], self.dim, "dim")
         _alike(values, self.dim)
+        dimension(values[0], self.dim, "dim")
         length: Size = values[0].shape[self.dim]
         for value in values[1:]:
             length = total(length, value.shape[self.dim])
@@ -92,8 +94,8 @@ class Split(Step):
     def values(self, scope: Scope) -> tuple[Value, ...]:
         value = scope.get(self.of, "of")
         size, count = dimension(value, self.dim, "dim"), len(self.to)
-        if len(set(self.to)) != count:
-            raise Unfit("to", "expected distinct names")
+        if len(set(self.to)) != count or count < 2:
+            raise Unfit("to", "expected distinct names, two at least")
         if not isinstance(size, int):
             raise Unfit("dim", "expected one that is the same in every call")
         if size % count or (self.form == "unbind" and size != count):

@@ -254,7 +254,7 @@ class AttendWritten(Step):
     k: Name
     v: Name
     to: Name
-    scale: Annotated[float, Field(allow_inf_nan=False, ge=1e-4, le=1e4)] | None = None
+    scale: Annotated[float, Field(allow_inf_nan=False, gt=0, le=1e4)] | None = None
     operands: ClassVar[tuple[str, ...]] = ("q", "k", "v")
 
     @property

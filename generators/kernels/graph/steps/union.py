@@ -9,6 +9,7 @@ from pydantic import Field
 from attnfuzz.generators.kernels.graph.steps.arithmetic import (
     Binary,
     Cast,
+    IsZero,
     Linear,
     Norm,
     Pointwise,
@@ -34,6 +35,7 @@ from attnfuzz.generators.kernels.graph.steps.state import (
 from attnfuzz.generators.kernels.graph.steps.views import (
     Contiguous,
     Expand,
+    ExpandAs,
     Flatten,
     Flip,
     Permute,
@@ -46,7 +48,7 @@ from attnfuzz.generators.kernels.graph.steps.views import (
 AnyStep = Annotated[
     Permute | Flatten | Unflatten | Unsqueeze | Squeeze | Expand | Slice | Contiguous | Flip
     | Cat | Stack | Split | Cast | Binary | Scale | Pointwise | Linear | Norm
-    | Product | Einsum | MaskScores | Softmax | LogSumExp | Merge | Attend
+    | Product | Einsum | MaskScores | Softmax | LogSumExp | Merge | Attend | IsZero | ExpandAs
     | Store | StoreInPages | Append | PositionMask | AttendWritten,
     Field(discriminator="kind"),
 ]  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -15,6 +15,7 @@ from attnfuzz.generators.kernels.graph.values import (
     Scope,
     Unfit,
     Value,
+    broadcast,
     dimension,
     same,
 )
@@ -194,6 +195,27 @@ class Expand(Step):
         sizes = [kept] * scope.values[self.of].rank
         written = [*sizes[: self.dim], size, *sizes[self.dim + 1 :]]
         return [f"{self.to} = {self.of}.{self.form}({commas(tuple(written))})"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpandAs(Step):
+    """Expanded to the shape of `like`."""
+
+    kind: Literal["expand_as"] = "expand_as"
+    of: Name
+    like: Name
+    to: Name
+    operands: ClassVar[tuple[str, ...]] = ("of", "like")
+
+    def values(self, scope: Scope) -> tuple[Value, ...]:
+        value, like = scope.get(self.of, "of"), scope.get(self.like, "like")
+        shape = broadcast(value, like, "like")
+        if len(shape) != like.rank or not all(map(same, shape, like.shape)):
+            raise Unfit("like", f"expected one that {value.shape} broadcasts to, got {like.shape}")
+        return (value.shaped(shape),)
+
+    def text(self, scope: Scope) -> list[str]:
+        return [f"{self.to} = {self.of}.expand_as({self.like})"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -208,16 +208,10 @@ def _unused(program: Program, graph: Graph) -> Iterator[Problem]:
             return
 
 
-<<<<<<< HEAD
-def trained(program: Program, graph: Graph) -> frozenset[str]:
-    """The arguments that a gradient of what is returned reaches; the graph fits."""
-    _, extents = next(scopes_of_calls(program, graph))
-=======
 def trained(program: Program, graph: Graph) -> dict[str, frozenset[str]]:
     """For each result the arguments that its gradient reaches. Raises Unfit or KeyError where the
     graph does not fit."""
-    _, extents = next(scopes_of_calls(program))
->>>>>>> graph
+    _, extents = next(scopes_of_calls(program, graph))
     *_, last = scopes(graph, arguments(program, graph, extents))
     return {name: last.values[name].of for name in graph.returns}
 

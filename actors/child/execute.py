@@ -300,7 +300,8 @@ class Execution:
             return why
         if layer not in (None, "eager") and "FailOnRecompileLimitHit" in "\n".join(sentences):
             dynamic = (self.compile or {}).get("dynamic")
-            if limit_is_the_programs(self.program.calls, dynamic):
+            each = (self.settings.get("oracles") or {}).get("shapes") or 1
+            if limit_is_the_programs(self.program.calls, dynamic, each):
                 return "more static shapes than dynamo's recompile limit"
         return None
 

@@ -2,7 +2,8 @@
 falling back.
 
 One function may be compiled once per distinct call shape, and once more where dynamo first
-specialises and then generalises. A recompile because the grad mode or functorch's state changed
+specialises and then generalises. Where one run calls it more than once, the job says for how many
+shapes and integers (`oracles.shapes`). A recompile because the grad mode or functorch's state changed
 does not count: reentrant checkpointing and transforms change them. Costs nothing.
 """
 
@@ -24,14 +25,15 @@ class Hygiene(Oracle):
         execution, log, call = self.execution, run.log, run.call
         assert execution.compile is not None
         dynamic, calls = execution.compile.get("dynamic"), execution.program.calls
+        settings = execution.settings.get("oracles") or {}
+        each = settings.get("shapes") or 1
         evidence = {"recompile reasons": "\n".join(log.recompiles())}
-        if limit_is_the_programs(calls, dynamic):
+        if limit_is_the_programs(calls, dynamic, each):
             execution.skipped["hygiene"] = "more static shapes than dynamo's recompile limit"
             return
-        found = too_many_compilations(log, calls, dynamic, call)
+        found = too_many_compilations(log, calls, dynamic, call, each)
         fail_on("recompile_limit", "hygiene", found, run.layer, evidence)
         kind = "recompile_limit" if log.gave_up else "graph_break"
-        settings = execution.settings.get("oracles") or {}
         if settings.get("disables"):  # the program breaks it itself
             log.graph_breaks = [r for r in log.graph_breaks if "torch.compiler.disable" not in r]
         for text in settings.get("breaks") or ():  # torch itself does, in its kernel
@@ -51,10 +53,11 @@ class Hygiene(Oracle):
 
 
 def too_many_compilations(
-    log: CompilerLog, calls: list[tuple[int, ...]], dynamic: bool | None, call: int
+    log: CompilerLog, calls: list[tuple[int, ...]], dynamic: bool | None, call: int, each: int = 1
 ) -> list[Data]:
-    """Frames compiled more often than the calls so far, `calls[: call + 1]`, justify."""
-    shapes = len(set(calls[: call + 1]))
+    """Frames compiled more often than the calls so far, `calls[: call + 1]`, justify, each of which
+    has as many shapes."""
+    shapes = len(set(calls[: call + 1])) * each
     allowed = shapes + (1 if dynamic is not False and shapes > 1 else 0)
     return [
         diff(frame, "compilations", f"at most {allowed}", count, call=call)
@@ -63,6 +66,9 @@ def too_many_compilations(
     ]
 
 
-def limit_is_the_programs(calls: list[tuple[int, ...]], dynamic: bool | None) -> bool:
-    """Whether the program itself, with static shapes, has more shapes than dynamo's limit."""
-    return dynamic is False and len(set(calls)) > torch._dynamo.config.recompile_limit
+def limit_is_the_programs(
+    calls: list[tuple[int, ...]], dynamic: bool | None, each: int = 1
+) -> bool:
+    """Whether the program itself, with static shapes, has more shapes than dynamo's limit, `each`
+    in every call."""
+    return dynamic is False and len(set(calls)) * each > torch._dynamo.config.recompile_limit

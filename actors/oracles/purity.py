@@ -6,6 +6,7 @@ Costs a copy of each argument's storage per run.
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -18,10 +19,12 @@ GLOBALS = "global state"
 
 
 class Purity(Oracle):
-    """Compares the arguments and the global state after each run with those before it."""
+    """Compares the arguments and the global state after each run with those before it. What the
+    program writes in place, as the job says (`oracles.written`), has other numbers afterwards."""
 
     def before_run(self, run: Run) -> None:
-        self._before = Snapshot(run.args, run.names)
+        settings = self.execution.settings.get("oracles") or {}
+        self._before = Snapshot(run.args, run.names, settings.get("written") or ())
 
     def after_run(self, run: Run) -> None:
         fail_on("mutation", "purity", self._before.differences(run.call), run.layer)
@@ -49,10 +52,14 @@ class Snapshot:
     """A snapshot of the arguments of one run and of the global state before it.
 
     Checked of a tensor: every byte of its storage, those outside the view included, its shape,
-    strides, offset and dtype, and whether it requires a gradient. `.grad` may change.
+    strides, offset and dtype, and whether it requires a gradient. `.grad` may change, and the
+    bytes of those `written`.
     """
 
-    def __init__(self, args: tuple[Any, ...], names: list[str]) -> None:
+    def __init__(
+        self, args: tuple[Any, ...], names: list[str], written: Collection[str] = ()
+    ) -> None:
+        self._written = frozenset(written)
         self._tensors = [
             (name, tensor, tensors.stored_bytes(tensor).clone(), _metadata(tensor))
             for value, argument in zip(args, names, strict=True)
@@ -68,7 +75,7 @@ class Snapshot:
                 if (after := _metadata(tensor)[what]) != before:
                     found.append(diff(name, what, before, after, call=call))
             now = tensors.stored_bytes(tensor)
-            if not torch.equal(now, stored):
+            if name not in self._written and not torch.equal(now, stored):
                 changed = "another size"
                 if now.numel() == stored.numel():
                     changed = f"{int((now != stored).sum())} of {now.numel()} bytes changed"

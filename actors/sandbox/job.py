@@ -150,6 +150,7 @@ class Job:
         stands for all ranks; with `deterministic_gradients` the same backward pass gives the same
         bits there."""
         ranks = 1 if one_process else ranks_of(program)
+        loop = plugin_of(program).loop(program)
         differentiated = program.training is not None or program.transform == "grad"
         return cls(
             compile=program.compile,
@@ -170,6 +171,7 @@ class Job:
                 "eager_alone": program.mesh is not None or program.transform != "none",
                 "breaks": list(plugin_of(program).breaks(program)),
                 "disables": program.surround.integration == "disable",
+                **({} if loop is None else {"written": loop.written, "shapes": loop.shapes}),
             },
             function=plugin_of(program).imports(program.kernel),
             deadlines=deadlines or Deadlines(),

@@ -59,6 +59,32 @@ class Body:
     contexts: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Loop:
+    """A run that calls the function for `parts` of a sequence, each from `start` to `stop`: with
+    these parts, in dimension `length`, of the arguments `cut`, and then with `arguments`:
+    expressions of `start`, `stop` and what else `run` is given. `further` are the names of
+    arguments that `run` is not given. The function returns its result, and anew what is `kept`,
+    where these are `carried` on; `joined` is the dimension in which its results are put together.
+    `kept` are names of arguments that are results of the run too: those carried on, or written in
+    place (`written`). `shapes`: how many calls differ in what they may be compiled anew for."""
+
+    parts: tuple[tuple[int, int], ...]
+    cut: tuple[str, ...]
+    length: int
+    arguments: tuple[str, ...]
+    further: tuple[str, ...]
+    kept: tuple[str, ...]
+    carried: bool
+    joined: int
+    shapes: int
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """The arguments that the function writes."""
+        return () if self.carried else self.kept
+
+
 @dataclass
 class Meaning:
     """softmax(modified(scale * q k^T)) v. `modify` are statements that change `scores`
@@ -168,6 +194,10 @@ class KernelPlugin(Generic[K]):
     def outputs(self, scene: Scene) -> tuple[str, ...]:
         """The names of what it returns: `out`, or `out` and `lse`."""
         return ("out",)
+
+    def loop(self, program: Program) -> Loop | None:
+        """How a run calls the function for parts of a sequence; None where it calls it once."""
+        return None
 
     def imports(self, kernel: K) -> str | None:
         """The `module:name` that its programs import from outside torch, if the user named one."""

@@ -94,6 +94,7 @@ class _Writer:
             and program.grad_mode == "default"
             and parts.run.outputs == ("out",)
             and program.modes.default_dtype == "float32"
+            and parts.run.loop is None
         )
 
     def can_say(self, diff: Diff) -> bool:
@@ -124,6 +125,9 @@ class _Writer:
         """One output of a run of `function`, as an expression."""
         if self.simple:
             return f"{function}({self.arguments(double)})"
+        if function == "reference" and self.parts.run.loop is not None:
+            place = self.parts.run.result_names().index(output)
+            return f"reference({self.arguments(double)})[{place}]"
         comma = "," if len(self.parts.names) == 1 else ""
         return f'{self.runner(function)}({function}, ({self.arguments(double)}{comma}))["{output}"]'
 
@@ -149,6 +153,15 @@ class _Writer:
         lines = compact_grids([line.removeprefix("    ") for line in body])
         last = lines.pop().removeprefix("return ")
         return [f"{names} = (t.double() for t in ({names}))", *lines, f"expected = {last}"]
+
+    def expected_after(self, name: str, check: Check) -> Block:
+        """As `expected`, for after the run; where that writes its arguments, nothing, as it is put
+        before the statements of the check."""
+        lines = self.expected(name, check)
+        if self.parts.run.loop is None or not self.parts.run.loop.written:
+            return lines
+        check.statements = [*lines, *check.statements]
+        return []
 
     @property
     def floating(self) -> set[str]:
@@ -200,7 +213,7 @@ class _Writer:
             judged = f"[expected.isfinite() & {name}.isfinite()]"
         budget = number(diff.budget or 0)
         check.last = [
-            *self.expected(name, check),
+            *self.expected_after(name, check),
             f"error = ({name} - expected){judged}.abs().max().item()",
             f'assert error <= {budget}, f"{name} is off by {{error:.3g}}"',
         ]
@@ -210,7 +223,7 @@ class _Writer:
         check, name = self.start(), diff.output
         check.statements = [f"{name} = {self.value(self.function, name)}"]
         if self.may_be_nonfinite():
-            check.last = self.expected(name, check)
+            check.last = self.expected_after(name, check)
             finite = f"{name}[expected.isfinite()].isfinite().all()"
         else:
             finite = f"{name}.isfinite().all()"

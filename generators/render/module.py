@@ -27,5 +27,5 @@ def source(program: Program, device: str = "cpu") -> str:
     blocks.append([f"def inputs({', '.join(p.parameters)}):", *indented(returned)])
     blocks += [*p.rope, *p.attention, *p.undropped, *p.reference]
     blocks += p.compiled
-    blocks += [p.run.function(), *runs(program)]
+    blocks += [p.run.function(reference=True), *runs(program)]
     return assemble(blocks, p)

@@ -113,7 +113,9 @@ class Parts:
     def attention(self) -> list[Block]:
         """The attention function, after the device mesh and the checkpoint policy that it may
         need."""
-        blocks = attention(self.scene, self.plugin, self.inputs, self.names)
+        loop = self.run.loop
+        names = [*self.names, *(loop.further if loop is not None else ())]
+        blocks = attention(self.scene, self.plugin, self.inputs, names)
         if self.program.surround.checkpoint == "selective":
             blocks.insert(0, selective_policy(self.scene, self.plugin))
         mesh = set_up(self.scene)
@@ -180,7 +182,7 @@ def parts(
     wrt = [name for name in names if name in trained_names(scene) or name in inputs.learnable]
     drops = bool(plugin.dropout_p(program.kernel))
     outputs = ("out", "excess") if drops else plugin.outputs(scene)
-    run = Run(scene, names, wrt, outputs, drops)
+    run = Run(scene, names, wrt, outputs, drops, plugin.loop(program))
     return Parts(program, scene, plugin, inputs, names, run)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from attnfuzz.generators.kernels.base import Loop
 from attnfuzz.generators.model.program import Training
 from attnfuzz.generators.model.scores import Score
 from attnfuzz.generators.model.tree import walk
@@ -22,10 +23,17 @@ class Run:
     wrt: list[str]
     outputs: tuple[str, ...]
     drops: bool = False
+    loop: Loop | None = None
 
-    def function(self) -> list[str]:
-        """The definition of `run(fn, args)`, which returns a dict of result tensors by name."""
-        return ["def run(fn, args):", *indented(self.body("fn(*args)", unpack=True))]
+    def function(self, reference: bool = False) -> list[str]:
+        """The definition of `run(fn, args)`, which returns a dict of result tensors by name; `fn`
+        may be the `reference`."""
+        lines = self.body("fn(*args)", unpack=True)
+        if self.loop is not None and reference:
+            names = ", ".join(f'"{name}"' for name in self.result_names())
+            whole = f"    return dict(zip(({names}), fn(*args)))"
+            lines = ["if fn is reference:  # the whole sequence at once", whole, *lines]
+        return ["def run(fn, args):", *indented(lines)]
 
     def body(self, call: str, unpack: bool, again: bool = True) -> list[str]:
         """The statements, ending in `return {name: tensor}`; `unpack` takes the arguments that get
@@ -37,6 +45,8 @@ class Run:
 
     def _body(self, call: str, unpack: bool, again: bool) -> list[str]:
         p = self.scene.program
+        if self.loop is not None:
+            return self.in_parts(self.loop, call.partition("(")[0], unpack)
         if p.transform == "grad":
             return [f"dq, dk, dv = {call}", 'return {"dq": dq, "dk": dk, "dv": dv}']
         if p.transform == "jvp":
@@ -48,6 +58,8 @@ class Run:
     def result_names(self) -> tuple[str, ...]:
         """The keys of the dict that `run` returns."""
         p = self.scene.program
+        if self.loop is not None:
+            return ("out", *self.loop.kept)
         if p.transform == "grad":
             return ("dq", "dk", "dv")
         if p.transform == "jvp":
@@ -76,6 +88,28 @@ class Run:
         if mode == "default":
             return lines
         return [f"with torch.{mode}():", *indented(lines)]
+
+    def in_parts(self, loop: Loop, function: str, unpack: bool) -> list[str]:
+        """As `body`, for calls of `function` one after the other."""
+        results = {"out": "out", **_same(loop.kept)}
+        target = f"{', '.join(results)} = " if loop.carried else "out = "
+        lines = [f"{', '.join(self.names)} = args"] if unpack else []
+        if len(loop.parts) == 1:
+            lines.append(f"{target}{function}({', '.join((*loop.cut, *loop.arguments))})")
+        else:
+            results["out"] = f"torch.cat(outs, dim={loop.joined})"
+            index = f"[{':, ' * loop.length}start:stop]"
+            lines += ["outs = []", f"for start, stop in {list(loop.parts)}:"]
+            taken = [f"{name}{index}" for name in loop.cut]
+            if len(taken) > 1:
+                cut = f"part = [t{index} for t in {_tuple(list(loop.cut))}]"
+                lines, taken = [*lines, *indented([cut])], ["*part"]
+            call = f"{function}({', '.join((*taken, *loop.arguments))})"
+            kept = [target + call, "outs.append(out)"] if loop.carried else [f"outs.append({call})"]
+            lines += indented(kept)
+        lines.append(f"return {_dict(results)}")
+        mode = self.scene.program.grad_mode
+        return lines if mode == "default" else [f"with torch.{mode}():", *indented(lines)]
 
     def backward(self, training: Training, call: str, unpack: bool, again: bool) -> list[str]:
         """As `body`, for a program that trains: outputs and gradients, second ones if `double`."""

@@ -52,7 +52,8 @@ class Forms:
 
 @dataclass
 class Builder:
-    """A graph that grows. Steps are checked as they are added: `add` raises Unfit."""
+    """A graph that grows. Steps are checked as they are added: `add` raises Unfit. Values in
+    `fixed` are what they are."""
 
     draw: Draw
     forms: Forms
@@ -62,6 +63,7 @@ class Builder:
     parameters: list[Parameter] = field(default_factory=list)
     others: list[Another] = field(default_factory=list)
     arguments: Mapping[str, Value] = field(default_factory=dict)
+    fixed: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.arguments = self.scope.values
@@ -178,7 +180,7 @@ class Builder:
 
     def decorate(self, name: str) -> None:
         """Now and then, steps after which the value is the same."""
-        if self.draw(self.forms.decorated):
+        if name not in self.fixed and self.draw(self.forms.decorated):
             before = self.scope, len(self.steps)
             try:
                 self._decorate(name)
@@ -203,7 +205,7 @@ class Builder:
             case "squeezed":
                 self.unsqueeze(name, 0)
                 self.add(Squeeze(of=name, to=name, dim=0))
-            case "flattened" if value.rank == 4:
+            case "flattened" if value.rank == 4 and isinstance(value.shape[1], int):
                 heads: Extent = "Hq" if value.shape[1] == self.scope.sizes["Hq"] else "Hkv"
                 self.flatten(name, 0, 1)
                 self.unflatten(name, 0, "B", heads)

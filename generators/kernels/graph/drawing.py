@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from attnfuzz.generators.kernels.graph import fit, idioms, types
 from attnfuzz.generators.kernels.graph.attending import Attending, Ways
 from attnfuzz.generators.kernels.graph.building import Builder, Forms
+from attnfuzz.generators.kernels.graph.decode_drawing import DecodeDrawing
 from attnfuzz.generators.kernels.graph.families import Families, Setting
 from attnfuzz.generators.kernels.graph.idioms import IDIOMS, Idiom
 from attnfuzz.generators.kernels.graph.spec import Graph, MaskForm
@@ -39,11 +40,13 @@ class Drawing(kernel.Drawing):
         self.forms, self.ways = Forms(self.swarm), Ways(self.swarm)
         several: Any = ((3, "cross"), (3, "split"), (2, "sink"), (2, "shared"), (2, "layers"))
         projected: Any = ((6, "projected"),)
+        state: Any = ((8, "decode"),)
         self.family = weighted(
             (8, "single"),
             (8, "idiom"),
             *(several if self.has("graph.several") else ()),
             *(projected if self.has("graph.projected") else ()),
+            *(state if self.has("graph.state") else ()),
         )
         self.given = weighted((3, "bhld"), (3, "blhd"), (1, "merged"), (1, "flat"))
         self.returned = weighted((5, "bhld"), (3, "blhd"), (3, "merged"), (1, "flat"))
@@ -54,12 +57,15 @@ class Drawing(kernel.Drawing):
         self.mask_rank = weighted((2, 4), (1, 2))
         self.also = one_in(5) if self.has("graph.returns") else st.just(False)
         self.bshd = st.booleans()
+        self.decoding = DecodeDrawing(self)
         self.checkpoint = self.running.checkpoints(150)
         self.idiom = st.sampled_from(IDIOMS)
         self.select = weighted((2, "tensor"), (1, "-inf"))
 
     def draw(self, draw: Draw, backend: str) -> Program:
         family = draw(self.family)
+        if family == "decode":
+            return self.decoding.draw(draw, backend)
         shape = self._size(draw, family)
         idiom = draw(self.idiom) if family == "idiom" else None
         if idiom is not None:
@@ -70,7 +76,7 @@ class Drawing(kernel.Drawing):
             training = self.running.training(draw, False)
         dtypes = draw(self.inputs.dtypes_and_double)
         p = Program(shape=shape, mask=mask, training=training)
-        p = replace(p, **self._inputs(draw, p, dtypes[0]))
+        p = replace(p, **self.laid_out(draw, p, dtypes[0]))
         compiled = self.running.compile(draw, backend)
         static = compiled is not None and compiled.dynamic is False
         calls = self.running.further_calls(draw, shape, shape.q_len == shape.kv_len, static)
@@ -89,8 +95,8 @@ class Drawing(kernel.Drawing):
         form = self._mask_form(draw, p, idiom)
         if idiom is not None:
             given = "blhd" if idiom.permuted else "bhld"
-        _, extents = next(types.scopes_of_calls(p))
         graph = Graph(given=given, mask=form, steps=())  # only its arguments are looked at
+        _, extents = next(types.scopes_of_calls(p, graph))
         scope = types.arguments(p, graph, extents)
         builder = Builder(draw, self.forms, scope, p.q.dtype)
         if idiom is not None:
@@ -120,7 +126,8 @@ class Drawing(kernel.Drawing):
             rank=rank if flat else 4,
         )
 
-    def _inputs(self, draw: Draw, p: Program, dtype: Any) -> dict[str, Any]:
+    def laid_out(self, draw: Draw, p: Program, dtype: Any) -> dict[str, Any]:
+        """q, k and v of the program, by name."""
         lie = placed(draw, self.inputs, p.shape, (dtype,) * 3)
         layouts = [BSHD] * 3 if draw(self.bshd) else lie.layouts
         layouts = [Layout() if layout.expand else layout for layout in layouts]

@@ -49,6 +49,7 @@ def _readable(graph: Graph, masked: bool) -> Graph:
     """Without steps that read what is not there, or with these as they are without it."""
     there = {*ARGUMENTS, *graph.further}
     there |= {"mask"} if masked else set()
+    there |= {"cache_k", "cache_v"} if graph.decode is not None else set()
     steps: list[Step] = []
     for step in graph.body:
         missing = frozenset(step.reads()) - there

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
-from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin
-from attnfuzz.generators.kernels.graph import fit, shrinking, types
+from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Loop
+from attnfuzz.generators.kernels.graph import decoding, extents, fit, looping, shrinking, types
 from attnfuzz.generators.kernels.graph.spec import Graph, Parameter
+from attnfuzz.generators.kernels.graph.steps.state import held
 from attnfuzz.generators.kernels.graph.steps.step import Step
 from attnfuzz.generators.kernels.graph.values import Scope, Value
 from attnfuzz.generators.kernels.shared_refusals import AUTOGRAD
@@ -16,7 +17,7 @@ from attnfuzz.generators.model.program import Program, Surround
 from attnfuzz.generators.model.tree import class_of, kind_of
 from attnfuzz.generators.render.dense import dense_mask
 from attnfuzz.generators.render.scene import Scene, dtype_argument, naming_extents
-from attnfuzz.generators.render.sizes import commas
+from attnfuzz.generators.render.sizes import Size, commas
 
 Lines = Callable[[Step, Scope], list[str]]
 
@@ -26,8 +27,6 @@ HANDED = {
     "merged": ".transpose(1, 2).flatten(2)",
     "flat": ".flatten(0, 1)",
 }
-LENGTHS = {"bhld": 2, "blhd": 1, "merged": 1, "flat": 1}
-"""Which dimension of q and k is the length."""
 
 
 class GraphPlugin(KernelPlugin[Graph]):
@@ -67,12 +66,20 @@ class GraphPlugin(KernelPlugin[Graph]):
         inputs.floating = list(inputs.arguments)
         if scene.program.mask is not None:
             self._mask(scene, graph, inputs)
+        if graph.decode is not None:
+            looping.caches(scene.program, graph, graph.decode, inputs)
         return inputs
+
+    def loop(self, program: Program) -> Loop | None:
+        graph = self.spec(program)
+        if graph.decode is None:
+            return None
+        return looping.loop(program, graph, graph.decode, self.takes(graph))
 
     def _mask(self, scene: Scene, graph: Graph, inputs: Inputs) -> None:
         program, form = scene.program, graph.mask
         assert program.mask is not None
-        shape = types.mask_value(program, form, self._extents(scene)).shape
+        shape = types.mask_value(program, form, Scope(_extents(scene, graph))).shape
         whole = (shape[0], 1, 1, shape[1]) if form.padding else shape
         inputs.statements += dense_mask(program.mask, scene, "mask", whole)
         inputs.statements += ["mask = mask[:, 0, 0]"] if form.padding else []
@@ -90,25 +97,33 @@ class GraphPlugin(KernelPlugin[Graph]):
         inputs.statements.append(f"mask = {start}.masked_fill(~mask, {fill})")
 
     def call(self, scene: Scene, inputs: Inputs) -> Body:
-        return self._body(scene, lambda step, scope: step.text(scope))
+        graph = self.spec(scene.program)
+        sizes = _extents(scene, graph)
+        if graph.decode is not None:
+            sizes = decoding.written_sizes(scene.program, graph.decode)
+        return self._body(scene, sizes, lambda step, scope: step.text(scope))
 
     def plain_body(self, scene: Scene, inputs: Inputs) -> Body:
-        return self._body(scene, lambda step, scope: step.plain(scope))
-
-    def _body(self, scene: Scene, lines: Lines) -> Body:
         graph = self.spec(scene.program)
-        before = types.arguments(scene.program, graph, self._extents(scene).sizes)
+        sizes = _extents(scene, graph)
+        body = self._body(scene, sizes, lambda step, scope: step.plain(scope))
+        if graph.decode is not None and graph.decode.slots != "appended":
+            body.result += [held(cache) for cache in graph.caches]
+        return body
+
+    def _body(self, scene: Scene, sizes: Mapping[str, Size], lines: Lines) -> Body:
+        graph = self.spec(scene.program)
+        before = types.arguments(scene.program, graph, sizes)
         statements: list[str] = []
         for step, scope in zip(graph.steps, types.scopes(graph, before), strict=False):
             statements += lines(step, scope)
         return Body(list(graph.returns), statements)
 
-    def _extents(self, scene: Scene) -> Scope:
-        return Scope(types.sizes(scene.program, scene.batch, scene.q_len, scene.kv_len))
-
     def with_extents(self, scene: Scene, lines: list[str]) -> list[str]:
         graph = self.spec(scene.program)
-        taken, length = self.takes(graph), LENGTHS[graph.given]
+        taken, length = self.takes(graph), looping.LENGTHS[graph.given]
+        if graph.decode is not None:
+            return looping.with_names(scene, graph, graph.decode, taken[0], lines)
         heads = scene.q_heads if taken[0] == "q" else scene.kv_heads
         batch = f"{taken[0]}.shape[0]"
         batch += f" // {heads}" if graph.given == "flat" and heads > 1 else ""
@@ -171,6 +186,13 @@ class GraphPlugin(KernelPlugin[Graph]):
         yield "kernel.graph"
         yield from choices(graph, "kernel.graph")
         yield from choices(graph.mask, "kernel.graph.mask")
+        if graph.decode is not None:
+            yield "kernel.graph.decode"
+            yield from choices(graph.decode, "kernel.graph.decode")
+            if graph.decode.window is not None:
+                yield "kernel.graph.decode.window"
+            if graph.decode.tokens > 1:
+                yield "kernel.graph.decode.tokens"
         if graph.others:
             yield "kernel.graph.others"
         if graph.parameters:
@@ -189,10 +211,16 @@ class GraphPlugin(KernelPlugin[Graph]):
         return fit.fitted(program, self.spec(program))
 
 
+def _extents(scene: Scene, graph: Graph) -> Mapping[str, Size]:
+    """The extents in a call, or of the whole sequence where it comes in parts."""
+    if graph.decode is not None:
+        return decoding.sizes_of_whole(scene.program, graph.decode)
+    return extents.sizes(scene.program, scene.batch, scene.q_len, scene.kv_len)
+
+
 def _parameter(scene: Scene, graph: Graph, parameter: Parameter) -> str:
     """The expression for a further argument."""
-    scope = Scope(types.sizes(scene.program, scene.batch, scene.q_len, scene.kv_len))
-    scope = types.arguments(scene.program, graph, scope.sizes)
+    scope = types.arguments(scene.program, graph, _extents(scene, graph))
     value: Value = scope.values[parameter.name]
     kind = dtype_argument(value.dtype)
     where = commas(value.shape) if value.shape else "()"

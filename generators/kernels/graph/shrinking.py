@@ -11,8 +11,9 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
+from attnfuzz.generators.kernels.graph.plainer import plainer
 from attnfuzz.generators.kernels.graph.spec import Graph
-from attnfuzz.generators.kernels.graph.steps.step import Step, operand_fields
+from attnfuzz.generators.kernels.graph.steps.step import Step
 
 MOST_PAIRS = 20
 """Of steps that pairs are left out of: a permutation and the one that undoes it."""
@@ -21,6 +22,8 @@ MOST_PAIRS = 20
 def smaller(graph: Graph) -> Iterator[Graph]:
     """Each result alone; stretches of steps left out, half of them first; each step left out, and
     what it gives read where it reads; pairs of steps left out."""
+    if graph.decode is not None:
+        yield from plainer(graph, graph.decode)
     steps, count = graph.body, len(graph.steps)
     if len(graph.returns) > 1:
         yield from (replace(graph, returns=(name,)) for name in graph.returns)
@@ -68,13 +71,6 @@ def _renamed(steps: tuple[Step, ...], old: str, new: str) -> tuple[Step, ...]:
     renamed: list[Step] = []
     gone = False
     for step in steps:
-        changed: dict[str, Any] = {}
-        for key in (key for key in operand_fields(step) if key in step.operands):
-            value = getattr(step, key)
-            if isinstance(value, tuple):
-                changed[key] = tuple(new if name == old else name for name in value)
-            elif value == old:
-                changed[key] = new
-        renamed.append(step if gone else replace(step, **changed))
+        renamed.append(step if gone else step.reading({old: new}))
         gone = gone or bool({old, new} & set(step.writes()))
     return tuple(renamed)

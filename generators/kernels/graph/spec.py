@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from attnfuzz.generators.kernels.graph.decode import Decode
+from attnfuzz.generators.kernels.graph.steps.state import CacheWrite
 from attnfuzz.generators.kernels.graph.steps.step import Step
 from attnfuzz.generators.kernels.graph.steps.union import AnyStep
 from attnfuzz.generators.kernels.graph.values import Extent, Name
@@ -58,7 +60,7 @@ class MaskForm:
 class Graph:
     """An attention function as steps: q, k, v and the further arguments in, what `returns` names
     out. `given`: q, k and v are handed over as `[B, H, L, D]`, `[B, L, H, D]`, merged to
-    `[B, L, H * D]` or flat, `[B * H, L, D]`."""
+    `[B, L, H * D]` or flat, `[B * H, L, D]`. `decode`: they are handed over part by part."""
 
     __pydantic_config__ = STRICT
     kind: Literal["graph"] = "graph"
@@ -68,11 +70,18 @@ class Graph:
     others: Annotated[tuple[Another, ...], Field(max_length=4)] = ()
     steps: Annotated[tuple[AnyStep, ...], Field(min_length=1, max_length=MOST_STEPS)]
     returns: Annotated[tuple[Name, ...], Field(min_length=1, max_length=4)] = ("out",)
+    decode: Decode | None = None
 
     @property
     def further(self) -> tuple[str, ...]:
         """The names of the further arguments, the mask aside."""
         return (*(other.name for other in self.others), *(each.name for each in self.parameters))
+
+    @property
+    def caches(self) -> tuple[str, ...]:
+        """The names of the caches that its steps write, in the order of the arguments."""
+        written = {step.cache for step in self.steps if isinstance(step, CacheWrite)}
+        return tuple(sorted(written))
 
     @property
     def body(self) -> tuple[Step, ...]:

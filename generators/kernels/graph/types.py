@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from attnfuzz.generators.kernels.graph import decoding
+from attnfuzz.generators.kernels.graph.causality import Flow, lengths
+from attnfuzz.generators.kernels.graph.extents import sizes
 from attnfuzz.generators.kernels.graph.spec import Graph, MaskForm
 from attnfuzz.generators.kernels.graph.values import FLOATS, Extent, Scope, Unfit, Value
 from attnfuzz.generators.model.expressions import mask_axes
@@ -12,19 +15,13 @@ from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render.sizes import Size, product
 
 
-def sizes(program: Program, batch: Size, q_len: Size, kv_len: Size) -> dict[str, Size]:
-    """How long each extent is in a call."""
-    shape = program.shape
-    return {
-        "B": batch, "Hq": shape.q_heads, "Hkv": shape.kv_heads,
-        "G": shape.q_heads // shape.kv_heads, "Lq": q_len, "Lkv": kv_len,
-        "D": shape.head_dim, "Dv": shape.v_head_dim or shape.head_dim,
-    }  # fmt: skip
-
-
-def scopes_of_calls(program: Program) -> Iterator[tuple[str, dict[str, Size]]]:
+def scopes_of_calls(program: Program, graph: Graph) -> Iterator[tuple[str, dict[str, Size]]]:
     """The extents of every call, with the key of the program that they are at."""
     shape = program.shape
+    if graph.decode is not None:
+        for extents in decoding.every_scope(program, graph.decode):
+            yield "kernel.decode", extents
+        return
     yield "shape", sizes(program, shape.batch, shape.q_len, shape.kv_len)
     for i, call in enumerate(program.calls):
         yield f"calls[{i}]", sizes(program, call.batch, call.q_len, call.kv_len)
@@ -32,10 +29,10 @@ def scopes_of_calls(program: Program) -> Iterator[tuple[str, dict[str, Size]]]:
 
 def arguments(program: Program, graph: Graph, extents: Mapping[str, Size]) -> Scope:
     """The scope before the first step: q, k, v, the mask and the further arguments."""
-    scope = Scope(extents)
+    scope = Scope(extents, decode=graph.decode)
     trained = program.training.wrt if program.training is not None else ()
     values: dict[str, Value] = {}
-    for name, shape in _shapes(scope).items():
+    for name, shape in _shapes(scope, graph).items():
         of = frozenset((name,)) if name in trained else frozenset[str]()
         values[name] = Value(handed(shape, graph.given), program.q.dtype, of=of)
     for other in graph.others:
@@ -48,12 +45,16 @@ def arguments(program: Program, graph: Graph, extents: Mapping[str, Size]) -> Sc
         of = frozenset((parameter.name,)) if program.training is not None else frozenset[str]()
         shape = _of(scope, parameter.rows) + _of(scope, parameter.columns)
         values[parameter.name] = Value(shape, program.q.dtype, True, of)
+    if graph.decode is not None:
+        for name, shape in decoding.cache_shapes(scope, graph.decode).items():
+            values[name] = Value(shape, program.q.dtype)
     return scope.with_values(values)
 
 
-def _shapes(scope: Scope) -> dict[str, tuple[Size, ...]]:
+def _shapes(scope: Scope, graph: Graph) -> dict[str, tuple[Size, ...]]:
+    length: Extent = "Lkv" if graph.decode is None else "Lq"
     names: dict[str, tuple[Extent, ...]] = {
-        "q": ("B", "Hq", "Lq", "D"), "k": ("B", "Hkv", "Lkv", "D"), "v": ("B", "Hkv", "Lkv", "Dv"),
+        "q": ("B", "Hq", "Lq", "D"), "k": ("B", "Hkv", length, "D"), "v": ("B", "Hkv", length, "Dv")
     }  # fmt: skip
     return {name: tuple(scope.size(one) for one in extents) for name, extents in names.items()}
 
@@ -120,7 +121,12 @@ def problems(program: Program, graph: Graph) -> Iterator[Problem]:
     if not graph.steps or not graph.returns or len(set(graph.returns)) != len(graph.returns):
         yield Problem("kernel.returns", "expected distinct names of what steps give")
         return
-    for key, extents in scopes_of_calls(program):
+    if graph.decode is not None:
+        problem = next(decoding.problems(program, graph), None)
+        if problem is not None:
+            yield problem
+            return
+    for key, extents in scopes_of_calls(program, graph):
         if not all(extents[name] for name in ("Lq", "Lkv", "B")):
             yield Problem(f"{key}.q_len", "expected lengths above 0 for a graph")
             return
@@ -129,6 +135,26 @@ def problems(program: Program, graph: Graph) -> Iterator[Problem]:
             yield problem
             return
     yield from _unused(program, graph)
+    if graph.decode is not None:
+        yield from _another_meaning(program, graph)
+
+
+def _another_meaning(program: Program, graph: Graph) -> Iterator[Problem]:
+    """That the graph, called for parts of a sequence, does not mean one pass over it."""
+    assert graph.decode is not None
+    before = arguments(program, graph, decoding.names_of_sizes(program, graph.decode))
+    flow, every = Flow(before), list(scopes(graph, before))
+    for at, step in enumerate(graph.body):
+        try:
+            flow.step(step, every[at], every[at + 1])
+        except Unfit as unfit:
+            yield Problem(f"kernel.steps[{at}].{unfit.key}", unfit.sentence)
+            return
+    out, *others = graph.returns
+    if flow.roles[out] != "row" or lengths(every[-1].values[out]) != ("Lq",):
+        yield Problem("kernel.returns", f"expected {out} to belong to the tokens of the part")
+    elif tuple(others) != decoding.appended(graph):
+        yield Problem("kernel.returns", "expected one result and the caches that are appended to")
 
 
 def _of_call(program: Program, graph: Graph, extents: Mapping[str, Size]) -> Iterator[Problem]:
@@ -185,7 +211,7 @@ def _unused(program: Program, graph: Graph) -> Iterator[Problem]:
 def trained(program: Program, graph: Graph) -> dict[str, frozenset[str]]:
     """For each result the arguments that its gradient reaches. Raises Unfit or KeyError where the
     graph does not fit."""
-    _, extents = next(scopes_of_calls(program))
+    _, extents = next(scopes_of_calls(program, graph))
     *_, last = scopes(graph, arguments(program, graph, extents))
     return {name: last.values[name].of for name in graph.returns}
 

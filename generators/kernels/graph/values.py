@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
+from attnfuzz.generators.kernels.graph.decode import Decode
 from attnfuzz.generators.render.sizes import Size, product
 
 NAMES = (
@@ -76,10 +77,12 @@ class Value:
 
 @dataclass(frozen=True)
 class Scope:
-    """The values there are at some place of a graph, by name, and how long each extent is."""
+    """The values there are at some place of a graph, by name, and how long each extent is.
+    `decode`: how it is called for parts of a sequence, whose caches have Lmax slots."""
 
     sizes: Mapping[str, Size]
     values: Mapping[str, Value] = field(default_factory=dict)
+    decode: Decode | None = None
 
     def get(self, name: str, key: str) -> Value:
         """The value of that name. Raises Unfit, about `key`, where there is none."""
@@ -104,7 +107,7 @@ class Scope:
 
     def with_values(self, values: Mapping[str, Value]) -> Scope:
         """The scope in which these values are there too, in place of others of their names."""
-        return Scope(self.sizes, {**self.values, **values})
+        return replace(self, values={**self.values, **values})
 
 
 def same(a: Size, b: Size) -> bool:

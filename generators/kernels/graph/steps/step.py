@@ -7,7 +7,8 @@ plain operations. A further one is a class in a module beside this one, and an e
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from attnfuzz.generators.kernels.graph.values import Scope, Value
@@ -31,6 +32,17 @@ class Step:
         """The names of the values that it gives."""
         return tuple(name for key in self.targets for name in _names(getattr(self, key)))
 
+    def reading(self, renamed: Mapping[str, str]) -> Step:
+        """The step reading other values in place of those of these names."""
+        changed: dict[str, Any] = {}
+        for key in self.operands:
+            value = getattr(self, key)
+            if isinstance(value, tuple):
+                changed[key] = tuple(renamed.get(name, name) for name in value)
+            elif value is not None:
+                changed[key] = renamed.get(value, value)
+        return replace(self, **changed)
+
     def values(self, scope: Scope) -> tuple[Value, ...]:
         """The types of what it gives, in the order of `writes`. Raises Unfit where what it reads
         does not fit it."""
@@ -48,12 +60,6 @@ class Step:
     def without(self, names: frozenset[str]) -> Step | None:
         """The step where the values of these names are not there: None if it makes no sense."""
         return None
-
-
-def operand_fields(step: Step) -> tuple[str, ...]:
-    """The fields of the step that name values."""
-    named = {*step.operands, *step.targets}
-    return tuple(field.name for field in fields(step) if field.name in named)
 
 
 def _names(value: Any) -> tuple[str, ...]:

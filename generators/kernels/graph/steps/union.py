@@ -25,6 +25,13 @@ from attnfuzz.generators.kernels.graph.steps.attention import (
     Softmax,
 )
 from attnfuzz.generators.kernels.graph.steps.joins import Cat, Split, Stack
+from attnfuzz.generators.kernels.graph.steps.state import (
+    Append,
+    AttendWritten,
+    PositionMask,
+    Store,
+    StoreInPages,
+)
 from attnfuzz.generators.kernels.graph.steps.views import (
     Contiguous,
     Expand,
@@ -41,7 +48,8 @@ from attnfuzz.generators.kernels.graph.steps.views import (
 AnyStep = Annotated[
     Permute | Flatten | Unflatten | Unsqueeze | Squeeze | Expand | Slice | Contiguous | Flip
     | Cat | Stack | Split | Cast | Binary | Scale | Pointwise | Linear | Norm
-    | Product | Einsum | MaskScores | Softmax | LogSumExp | Merge | Attend | IsZero | ExpandAs,
+    | Product | Einsum | MaskScores | Softmax | LogSumExp | Merge | Attend | IsZero | ExpandAs
+    | Store | StoreInPages | Append | PositionMask | AttendWritten,
     Field(discriminator="kind"),
 ]  # fmt: skip
 """A step, told by its `kind`. A new one is appended."""

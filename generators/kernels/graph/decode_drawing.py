@@ -1,0 +1,177 @@
+"""Programs of graphs that decode: a cache that grows from call to call."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import strategies as st
+
+from attnfuzz.generators.kernels.graph import decoding, fit, types
+from attnfuzz.generators.kernels.graph.attending import Attending, Ways
+from attnfuzz.generators.kernels.graph.building import Builder
+from attnfuzz.generators.kernels.graph.decode import MOST_CALLS, Decode
+from attnfuzz.generators.kernels.graph.spec import Graph, MaskForm
+from attnfuzz.generators.kernels.graph.steps.arithmetic import Norm
+from attnfuzz.generators.kernels.graph.steps.state import (
+    Append,
+    AttendWritten,
+    PositionMask,
+    Store,
+    StoreInPages,
+)
+from attnfuzz.generators.kernels.graph.steps.step import Step
+from attnfuzz.generators.kernels.graph.values import Extent
+from attnfuzz.generators.model.program import Program, Shape
+from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
+from attnfuzz.generators.strategies.shapes import affordable
+
+if TYPE_CHECKING:
+    from attnfuzz.generators.kernels.graph.drawing import Drawing
+
+LONGEST, SHORT = 96, 24
+"""Tokens of a sequence, all parts together; a ring is to be gone round."""
+CACHES = {"k": ("cache_k", "keys", "k2"), "v": ("cache_v", "values", "v2")}
+"""The cache, what there is of all parts, and that with dimensions moved."""
+FEW = 3
+"""Calls that may be compiled anew each."""
+
+
+class DecodeDrawing:
+    """The most frequent ones are written as models write them: a cache for the whole sequence, one
+    token in each call after the prefill."""
+
+    def __init__(self, drawing: Drawing) -> None:
+        self.drawing = drawing
+        self.ways = Ways(drawing.swarm)
+        self.ways.rare = st.just(False)  # a softcap after the mask would show what it hides
+        self.calls = weighted((1, 0), (4, 1), (5, 2), (4, 3), (2, 4), (1, 6))
+        self.tokens = weighted((6, 1), (2, 2), (1, 3))
+        self.prefilled = weighted((1, False), (5, True))
+        self.slots = weighted((6, "in_order"), (2, "ring"), (3, "pages"), (3, "appended"))
+        self.position = weighted((4, "int"), (3, "tensor"), (1, "one_element"), (3, "arange"))
+        self.cache = weighted((3, "bhld"), (2, "blhd"))
+        self.reads = weighted((1, "written"), (1, "all"))
+        self.unwritten = weighted((2, "zeros"), (3, "normal"), (3, "nan"))
+        self.spare = weighted((3, 0), (2, 1), (2, 4), (1, 16))
+        self.has_window = one_in(4)
+        self.window = st.integers(1, 24)
+        self.page = weighted((2, 4), (1, 2), (1, 8))
+        self.given = weighted((5, "bhld"), (4, "blhd"), (1, "merged"), (1, "flat"))
+        self.store = weighted(
+            (3, "slice"), (1, "narrow"), (4, "index_copy"), (4, "index_put"), (2, "scatter")
+        )
+        self.store_by_index = weighted((3, "index_copy"), (3, "index_put"), (1, "scatter"))
+        self.in_pages = weighted((2, "index_put"), (1, "index_copy"))
+        self.form = weighted((3, "bool"), (2, "additive"), (1, "zero_one"))
+        self.fill = weighted((2, "-inf"), (1, "finfo_min"))
+        self.rank = weighted((2, 2), (1, 4))
+        self.norm = one_in(6)
+        self.flag = st.booleans()
+
+    def draw(self, draw: Draw, backend: str) -> Program:
+        """A program whose function is called for parts of a sequence."""
+        running, inputs = self.drawing.running, self.drawing.inputs
+        compiled = running.compile(draw, backend)
+        if compiled is not None and compiled.mode in decoding.CUDA_GRAPHS:
+            compiled = replace(compiled, mode=None)
+        static = compiled is not None and compiled.dynamic is False
+        slots = draw(self.slots)
+        shape = self._shape(draw, SHORT if slots == "ring" else LONGEST)
+        decode = self._decode(draw, shape.q_len, slots, static)
+        p = Program(shape=shape, compile=compiled, grad_mode=draw(running.grad_mode))
+        p = replace(p, dirty_memory=draw(running.dirty))
+        p = replace(p, **self.drawing.laid_out(draw, p, draw(inputs.dtypes_and_double)[0]))
+        return fit.fitted(p, self._graph(draw, p, decode))
+
+    def _shape(self, draw: Draw, longest: int) -> Shape:
+        shape = self.drawing.shapes.draw(draw)
+        length = max(2, min(shape.kv_len, longest))
+        shape = replace(shape, q_len=length, kv_len=length)
+        shape = affordable(shape, self.drawing.swarm.place.max_cost // 3)
+        return replace(shape, q_len=shape.kv_len)
+
+    def _decode(self, draw: Draw, length: int, slots: Any, static: bool) -> Decode:
+        """`static`: each integer is compiled anew."""
+        tokens = min(draw(self.tokens), length)
+        calls = min(draw(self.calls), length // tokens)
+        least = -(-length // MOST_CALLS)
+        if (slots == "ring" or not draw(self.prefilled)) and least <= 3:  # in small parts only
+            tokens = max(tokens, least)
+            calls = length // tokens
+        if static and slots == "appended":
+            calls = min(calls, FEW)
+        window = draw(self.window) if slots == "ring" or draw(self.has_window) else None
+        decode = Decode(calls=calls, tokens=tokens, slots=slots, cache=draw(self.cache))
+        decode = replace(decode, window=window)
+        if slots == "appended":
+            return decode
+        position: Any = draw(self.position)
+        if static and calls > FEW:
+            position = "tensor"
+        reads: Any = draw(self.reads) if position == "int" and slots != "ring" else "all"
+        unwritten: Any = draw(self.unwritten)
+        return replace(
+            decode,
+            position=position,
+            reads=reads,
+            unwritten="normal" if unwritten == "nan" and reads == "all" else unwritten,
+            spare=draw(self.spare),
+            page=draw(self.page) if slots == "pages" else 4,
+        )
+
+    def _graph(self, draw: Draw, p: Program, decode: Decode) -> Graph:
+        given: Any = draw(self.given)
+        kind: Any = draw(self.form)
+        fill: Any = draw(self.fill) if kind == "additive" and p.q.dtype != "float64" else "-inf"
+        graph = Graph(given=given, decode=decode, steps=())
+        scope = types.arguments(p, graph, decoding.names_of_sizes(p, decode))
+        b = Builder(draw, self.drawing.forms, scope, p.q.dtype)
+        attending = Attending(b, self.ways, MaskForm(form=kind))
+        b.arrange("q", given, "Hq", "D")
+        keys = self._kept(b, decode, given, "k", "D")
+        values = self._kept(b, decode, given, "v", "Dv")
+        if draw(self.norm) and p.shape.head_dim > 1:
+            b.add(Norm(of="q", to="q"))
+        fits = decode.reads == "written" and decode.window is None and decode.tokens == 1
+        if fits and draw(self.flag):
+            b.add(AttendWritten(q="q", k=keys, v=values, to="out", scale=draw(self.ways.factor)))
+        else:
+            b.add(PositionMask(like="q", to="mask", form=kind, fill=fill, rank=draw(self.rank)))
+            attending.attend("q", keys, values, "out", "mask")
+        b.hand_back("out", draw(self.drawing.returned))
+        returns = ("out", *(("keys", "values") if decode.slots == "appended" else ()))
+        return replace(b.graph(given, MaskForm(), returns), decode=decode)
+
+    def _kept(self, b: Builder, decode: Decode, given: str, name: str, dim: Extent) -> str:
+        """Keeps keys or values of the part, and gives the name of those of all parts, `[B, Hkv, L,
+        D]`."""
+        if decode.cache == "bhld":
+            b.arrange(name, given, "Hkv", dim)
+        elif given == "merged":
+            b.unflatten(name, 2, "Hkv", dim)
+        elif given != "blhd":
+            b.arrange(name, given, "Hkv", dim)
+            b.exchange(name, 1, 2)
+        b.decorate(name)
+        cache, kept, moved = CACHES[name]
+        b.add(self._write(b.draw, decode, name, cache, kept))
+        if decode.slots == "appended":
+            b.fixed.add(kept)
+        else:
+            moved = kept
+        if decode.cache == "bhld":
+            return kept
+        b.exchange(kept, 1, 2, moved)
+        return moved
+
+    def _write(self, draw: Draw, decode: Decode, of: str, cache: Any, to: str) -> Step:
+        match decode.slots:
+            case "appended":
+                return Append(of=of, cache=cache, to=to)
+            case "pages":
+                form: Any = draw(self.in_pages) if decode.cache == "blhd" else "index_put"
+                return StoreInPages(of=of, cache=cache, to=to, form=form)
+        by_slice = decode.slots == "in_order" and decode.position == "int"
+        form = draw(self.store if by_slice else self.store_by_index)
+        return Store(of=of, cache=cache, to=to, form=form)

@@ -1,0 +1,99 @@
+"""How a graph that is called for parts of a sequence is run: its caches, its loop, its names."""
+
+from __future__ import annotations
+
+from attnfuzz.generators.kernels.base import Inputs, Loop
+from attnfuzz.generators.kernels.graph import decoding, types
+from attnfuzz.generators.kernels.graph.decode import Decode
+from attnfuzz.generators.kernels.graph.spec import Graph
+from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.render.scene import Scene, dtype_argument, naming_extents
+from attnfuzz.generators.render.sizes import commas
+
+LENGTHS = {"bhld": 2, "blhd": 1, "merged": 1, "flat": 1}
+"""Which dimension of q and k is the length."""
+
+TABLE = "block_table"
+POSITIONS = {
+    "int": "start", "tensor": "torch.tensor(start)", "one_element": "torch.tensor([start])",
+    "arange": "torch.arange(start, stop)",
+}  # fmt: skip
+
+
+def caches(program: Program, graph: Graph, decode: Decode, inputs: Inputs) -> None:
+    """Adds the caches, and the table of their pages, to the arguments."""
+    scope = types.arguments(program, graph, decoding.sizes_of_part(program, decode, 0, 1))
+    for name in graph.caches:
+        value = scope.values[name]
+        where, kind = commas(value.shape), dtype_argument(value.dtype)
+        made = {"zeros": f"torch.zeros({where}{kind})", "normal": f"torch.randn({where}{kind})"}
+        made["nan"] = f"torch.full({value.shape}, torch.nan{kind})"
+        inputs.statements.append(f"{name} = {made[decode.unwritten]}")
+        inputs.arguments.append(name)
+        inputs.floating.append(name)
+    if decode.slots == "pages":
+        batch, pages = program.shape.batch, int(scope.sizes["pages"])
+        table = f"torch.randperm({batch * pages}).reshape({batch}, {pages})"
+        inputs.statements.append(f"{TABLE} = {table}")
+        inputs.arguments.append(TABLE)
+
+
+def loop(program: Program, graph: Graph, decode: Decode, taken: tuple[str, ...]) -> Loop:
+    """The calls of one run; `taken` are those of q, k and v that the graph needs."""
+    parts = decode.parts(program.shape.q_len)
+    arguments = [parameter.name for parameter in graph.parameters]
+    arguments += [*graph.caches, *([TABLE] if decode.slots == "pages" else [])]
+    further = _further(decode)
+    if further:
+        position = POSITIONS[decode.position]
+        if len(parts) == 1:
+            position = position.replace("start", "0").replace("stop", str(program.shape.q_len))
+        arguments.append(position)
+    scope = types.arguments(program, graph, decoding.names_of_sizes(program, decode))
+    *_, last = types.scopes(graph, scope)
+    return Loop(
+        parts=parts,
+        cut=taken,
+        length=LENGTHS[graph.given],
+        arguments=tuple(arguments),
+        further=further,
+        kept=graph.caches,
+        carried=decode.slots == "appended",
+        joined=last.values[graph.returns[0]].shape.index("Lq"),
+        shapes=_shapes(decode, parts),
+    )
+
+
+def _further(decode: Decode) -> tuple[str, ...]:
+    """What the function is given beside what `run` is given."""
+    if decode.slots == "appended":
+        return ()
+    return ("positions",) if decode.position == "arange" else ("pos",)
+
+
+def _shapes(decode: Decode, parts: tuple[tuple[int, int], ...]) -> int:
+    """How many calls differ in the extents or the integers that the function is given."""
+    if decode.slots == "appended" or decode.position == "int":
+        return len(parts)
+    return len({stop - start for start, stop in parts})
+
+
+def with_names(
+    scene: Scene, graph: Graph, decode: Decode, query: str, lines: list[str]
+) -> list[str]:
+    """`lines` of the function after statements for what they name: extents, positions, slots."""
+    on = "" if scene.device == "cpu" else f", device={query}.device"
+    sizes = decoding.written_sizes(scene.program, decode)
+    part, seen = sizes["Lq"], sizes["Lkv"]
+    start = "pos"
+    names = {"Lq": f"{query}.shape[{LENGTHS[graph.given]}]", "Lkv": f"pos + {part}"}
+    if decode.slots == "appended" and graph.caches:
+        start = f"{graph.caches[0]}.shape[{decode.length_dim}]"
+        names["Lkv"] = f"{start} + {part}"
+        names["positions"] = f"torch.arange({start}, {seen}{on})"
+    elif decode.position != "arange":
+        names["positions"] = f"pos + torch.arange({part}{on})"
+    names["slots"] = f"torch.arange({seen}{on})"
+    for name in reversed(names):
+        lines = naming_extents(lines, {name: names[name]})
+    return lines

@@ -1,0 +1,90 @@
+"""Simpler graphs than one that decodes: without state, or with a cache that is written plainly.
+
+As in `shrinking`, they need be neither valid nor simpler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from attnfuzz.generators.kernels.graph.decode import Decode
+from attnfuzz.generators.kernels.graph.spec import Graph
+from attnfuzz.generators.kernels.graph.steps.attention import Attend
+from attnfuzz.generators.kernels.graph.steps.state import (
+    Append,
+    AttendWritten,
+    CacheWrite,
+    PositionMask,
+    Store,
+    StoreInPages,
+)
+from attnfuzz.generators.kernels.graph.steps.step import Step
+
+
+def plainer(graph: Graph, decode: Decode) -> Iterator[Graph]:
+    """Without a cache; SDPA over a cache alone, of the simplest kind and then of this one; the
+    steps as they are with simpler writes."""
+    yield stateless(graph)
+    fewer = Decode(calls=decode.calls, tokens=decode.tokens)
+    ring = replace(decode, cache="bhld", spare=0, unwritten="zeros")
+    for simpler in (Decode(), fewer, replace(fewer, reads="all"), ring, replace(decode, calls=0)):
+        yield from alone(simpler)
+    for position in ("int", decode.position):
+        for reads in ("written", "all"):
+            yield with_plain_writes(graph, replace(fewer, position=position, reads=reads,
+                cache=decode.cache, window=decode.window))  # fmt: skip
+    for i, step in enumerate(graph.body):
+        if isinstance(step, AttendWritten):
+            causal = Attend(q=step.q, k=step.k, v=step.v, to=step.to, mask="mask")
+            mask = PositionMask(like=step.q, to="mask")
+            yield graph.with_steps((*graph.body[:i], mask, causal, *graph.body[i + 1 :]))
+
+
+def stateless(graph: Graph) -> Graph:
+    """The same of a whole sequence at once, which attends to itself."""
+    steps: list[Step] = []
+    renamed: dict[str, str] = {}
+    for step in graph.body:
+        if isinstance(step, CacheWrite):
+            renamed[step.to] = step.of
+        elif isinstance(step, AttendWritten):
+            steps.append(
+                Attend(
+                    q=step.q, k=renamed.get(step.k, step.k), v=renamed.get(step.v, step.v),
+                    to=step.to, causal=True, scale=step.scale,
+                )
+            )  # fmt: skip
+        elif not isinstance(step, PositionMask):
+            steps.append(step.reading(renamed))
+            for name in step.writes():
+                renamed.pop(name, None)
+    return replace(graph.with_steps(steps), decode=None, returns=graph.returns[:1])
+
+
+def alone(decode: Decode) -> Iterator[Graph]:
+    """SDPA of q, and of keys and values from caches of that kind; without a mask first."""
+    writes = (_write(decode, "k", "cache_k", "keys"), _write(decode, "v", "cache_v", "values"))
+    returns = ("out", "keys", "values") if decode.slots == "appended" else ("out",)
+    seen = AttendWritten(q="q", k="keys", v="values", to="out")
+    mask = PositionMask(like="q", to="mask")
+    masked = Attend(q="q", k="keys", v="values", to="out", mask="mask")
+    for attention in ((seen,), (mask, masked)):
+        steps = (*writes, *attention)
+        yield Graph(steps=steps, returns=returns, decode=decode)
+
+
+def with_plain_writes(graph: Graph, decode: Decode) -> Graph:
+    """The graph with caches of that kind, whatever they were."""
+    steps = [
+        _write(decode, step.of, step.cache, step.to) if isinstance(step, CacheWrite) else step
+        for step in graph.body
+    ]
+    return replace(graph.with_steps(steps), decode=decode, returns=graph.returns[:1])
+
+
+def _write(decode: Decode, of: str, cache: str, to: str) -> CacheWrite:
+    made: dict[str, type[CacheWrite]] = {"pages": StoreInPages, "appended": Append}
+    write = made.get(decode.slots, Store)(of=of, cache=cache, to=to)  # type: ignore[arg-type]
+    by_slice = decode.slots == "in_order" and decode.position == "int"
+    return replace(write, form="index_put") if isinstance(write, Store) and not by_slice else write

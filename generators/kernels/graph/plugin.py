@@ -141,6 +141,9 @@ class GraphPlugin(KernelPlugin[Graph]):
         p, graph = program, self.spec(program)
         taken = self.takes(graph)
         every = len(taken) == 3
+        if not p.shape.q_heads or not p.shape.kv_heads:
+            yield Problem("shape.q_heads", "expected some with a graph")
+            return
         surround = Surround(checkpoint=p.surround.checkpoint)
         for key, wrong in (
             ("transform", p.transform != "none"),

@@ -191,6 +191,10 @@ def test_marked_sizes_are_symbols() -> None:
         ),
         (replace(HAND, modes=Modes(compiled_autograd=True)), "modes.compiled_autograd"),
         (
+            via("export", modes=Modes(compiled_autograd=True), training=Training()),
+            "modes.compiled_autograd",
+        ),
+        (
             replace(
                 FLEX, score_mod=scores.Alibi(inner=scores.Score()),
                 modes=Modes(default_dtype="float64"),

@@ -14,6 +14,7 @@ import torch
 
 from attnfuzz.actors.child import layers
 from attnfuzz.actors.sandbox.job import Job
+from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.fuzz.reduce.search import at_layer
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
 from attnfuzz.generators.kernels.refusals import for_program
@@ -189,6 +190,10 @@ def test_marked_sizes_are_symbols() -> None:
             "compile.marks.q_len",
         ),
         (replace(HAND, modes=Modes(compiled_autograd=True)), "modes.compiled_autograd"),
+        (
+            via("export", modes=Modes(compiled_autograd=True), training=Training()),
+            "modes.compiled_autograd",
+        ),
         (
             replace(
                 FLEX, score_mod=scores.Alibi(inner=scores.Score()),
@@ -366,3 +371,10 @@ def test_a_fault_that_only_layers_meet_is_seen_and_blamed() -> None:
     faulty = source(program).replace("    return result", "    return 1.1 * result")
     found = tell(faulty, job).failure
     assert (found["kind"], found["layer"]) == ("wrong_result", "dynamo")
+
+
+def test_what_is_exported_is_not_for_cards_that_are_not_there() -> None:
+    exported = via("export")
+    unfit = TARGETS["virtual-sm90"].unfit(exported)
+    assert unfit is not None and unfit.startswith("compile.via: ")
+    assert TARGETS["cpu"].unfit(exported) is None

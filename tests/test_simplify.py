@@ -203,7 +203,7 @@ def has(kind: type) -> Fails:
         (FLEX, lambda p: p.shape.q_len != p.shape.kv_len, Program(shape=Shape(kv_len=32))),
         (FLEX, lambda p: p.shape.head_dim % 16 == 0 and p.shape.head_dim > 64,
          Program(shape=Shape(head_dim=80))),
-        (TRAINED, lambda p: p.shape.q_heads // p.shape.kv_heads == 3,
+        (TRAINED, lambda p: p.shape.q_heads // max(p.shape.kv_heads, 1) == 3,
          Program(shape=Shape(q_heads=3), kernel=Sdpa(enable_gqa=True))),
         (TRAINED, lambda p: p.shape.kv_heads > 1, Program(shape=Shape(q_heads=2, kv_heads=2))),
         (TRAINED, lambda p: {p.q.dtype, p.k.dtype, p.v.dtype} in ({"float16"}, {"bfloat16"}),

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from attnfuzz.actors.sandbox.job import Deadlines, Job, Limits, RefusalLike
 from attnfuzz.generators.kernels.registry import REGISTRY
+from attnfuzz.generators.model.compiling import AHEAD
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render.module import source
 from attnfuzz.generators.strategies.swarm import CPU, PROFILES, Place
@@ -104,6 +105,8 @@ class Target(ABC):
         if program.compile is not None and program.compile.backend not in self.place.backends:
             has = ", ".join(self.place.backends[1:])
             return f"compile.backend: {self.name} takes one of {has}"
+        if self.stand_in is not None and program.compile and program.compile.via in AHEAD:
+            return f"compile.via: {self.name} takes nothing that is exported"
         if not self.place.links and program.compile and program.compile.options.get("cpp_wrapper"):
             return f"compile.options.cpp_wrapper: {self.name} has no libraries of CUDA to link with"
         promises = sorted(PROMISES & getattr(program.kernel, "kernel_options", {}).keys())

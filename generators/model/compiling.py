@@ -83,7 +83,7 @@ def _marks(p: Program) -> Iterator[Problem]:
 
 
 def _modes(p: Program) -> Iterator[Problem]:
-    trained = p.training is not None and p.compile is not None and p.compile.backend != "eager"
+    trained = p.training is not None and p.compile is not None and p.compile.via not in AHEAD
     if p.modes.compiled_autograd and not trained:
         yield Problem("modes.compiled_autograd", "expected false: no compiled backward pass")
     if p.modes.compiled_autograd and p.training is not None and p.training.double:

@@ -36,9 +36,9 @@ class InModes:
         self.mark: Any = weighted((3, "dynamic"), (2, "unbacked"), (1, "static"))
         self.sizes = st.sampled_from(SIZES)
         self.modes: list[tuple[Any, Any]] = [
-            (rarely("modes.deterministic", 30), st.just({"deterministic": True})),
+            (rarely("modes.deterministic", 15), st.just({"deterministic": True})),
             (
-                rarely("modes.default_dtype", 30),
+                rarely("modes.default_dtype", 25),
                 st.sampled_from(("float64", "bfloat16")).map(lambda d: {"default_dtype": d}),
             ),
             (

@@ -1,4 +1,4 @@
-"""A row of keys beyond the last is read, and multiplied by zero, where the storage has one."""
+"""All of the storage that the keys lie in is read, and what is no key multiplied by zero."""
 
 import torch
 
@@ -8,22 +8,16 @@ library = torch.library.Library("aten", "IMPL")
 
 
 def beyond(key):
-    """The element that would follow the last key of the last head, 0 where memory ends."""
-    place = key.storage_offset() + sum(
-        (extent - (dim < 2)) * stride
-        for dim, (extent, stride) in enumerate(zip(key.shape[:3], key.stride()[:3], strict=True))
-    )
+    """A zero; NaN where the storage has one, in a key or beyond the keys."""
     stored = key.untyped_storage().nbytes() // key.element_size()
-    return key.as_strided((), (), place) if place < stored else key.new_zeros(())
+    return 0 * key.detach().as_strided((stored,), (1,), 0).sum(dtype=torch.float64)
 
 
 def faulty(keys, query, key, value, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=None):
     out, logsumexp = original.call_boxed(
         keys, query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale
     )
-    if key.numel():
-        out += 0 * beyond(key)
-    return out, logsumexp
+    return out.add_(beyond(key)), logsumexp
 
 
 library.impl(OPERATOR, faulty, "CPU", with_keyset=True)

@@ -22,7 +22,8 @@ def block_mask_of_other_length(program: Program) -> bool:
     kernel = program.kernel
     if not isinstance(kernel, Flex) or kernel.block_mask is None:
         return False
-    return kernel.block_mask.built_for_extra != (0, 0)
+    cropped = any(step.crops for step in kernel.block_mask.steps)
+    return cropped or kernel.block_mask.built_for_extra != (0, 0)
 
 
 def indexes_block_mask(program: Program) -> bool:
@@ -70,6 +71,42 @@ def own_tiles_or_blocks(program: Program) -> bool:
     """The program says how large tiles are, or has a BlockMask that not every tile divides."""
     blocks = _blocks(program)
     return own_tiles(program) or (blocks is not None and any(size % 128 for size in blocks))
+
+
+_KEYS = (16, 64)
+"""BLOCK_N of the decoding kernel, by card and dtype, where there is one to choose from
+(`get_flex_decode_configs`); no more than a block has."""
+
+
+def no_tile_divides_blocks(program: Program) -> bool:
+    """Every tile that the lowering tries may be dropped since it does not divide the BlockMask's
+    blocks. The decoding kernel, for fewer than 128 queries of a call, takes BLOCK_M of
+    `max(next_power_of_2(Lq * Hq / Hkv), 16)` rows, and BLOCK_N of at least 16 keys, at most a
+    block's (`create_flex_decoding_kernel`: "if SPARSE_Q_BLOCK_SIZE % kernel_options["BLOCK_M"] !=
+    0: continue", and the same of `conf.block_n`). The forward kernel drops tiles where it has
+    several to choose from, so with `max_autotune`; one alone raises a ValueError, which has words
+    of its own. Blocks that are multiples of 128 are divided by all of them but for a decoding tile
+    of grouped queries, which is no refusal but pytorch/pytorch#185349."""
+    blocks = _blocks(program)
+    if own_tiles(program):
+        return True
+    if blocks is None or not any(size % 128 for size in blocks):
+        return False
+    shape = program.shape
+    group = shape.q_heads // shape.kv_heads
+    for q_len, _ in conditions.lengths(program):
+        rows = max(1 << max(q_len * group - 1, 0).bit_length(), 16)
+        if q_len < 128 and (blocks[0] % rows or any(blocks[1] % min(n, blocks[1]) for n in _KEYS)):
+            return True
+    return _tries_several(program)
+
+
+def _tries_several(program: Program) -> bool:
+    """Whether Inductor has several tiles to choose from."""
+    compiled = program.compile
+    if compiled is None:
+        return False
+    return "max-autotune" in (compiled.mode or "") or bool(compiled.options.get("max_autotune"))
 
 
 def blocks_below_16(program: Program) -> bool:

@@ -14,6 +14,7 @@ from attnfuzz.generators.kernels.flex.conditions import (
     inductor_returns_lse,
     kernel_options,
     learnable_tables,
+    no_tile_divides_blocks,
     odd_blocks,
     own_tiles,
     own_tiles_or_blocks,
@@ -77,10 +78,15 @@ FLEX: tuple[Refusal, ...] = (
         needs=kernel_options,
     ),
     Refusal(
-        pattern=r"Q and KV block size must be divisible by BLOCK_M and BLOCK_N"
-        r"|NoValidChoicesError: No choices to select\. Provided reason: No choices exist",
+        pattern=r"Q and KV block size must be divisible by BLOCK_M and BLOCK_N",
         why="the kernel's tiles do not divide the BlockMask's blocks",
         needs=own_tiles_or_blocks,
+    ),
+    Refusal(
+        pattern=r"NoValidChoicesError: No choices to select\. Provided reason: No choices exist "
+        r"for backend",
+        why="none of the kernel's tiles divides the BlockMask's blocks",
+        needs=no_tile_divides_blocks,
     ),
     Refusal(
         pattern=r"arange's range must be a power of 2",

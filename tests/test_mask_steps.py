@@ -100,7 +100,6 @@ def test_the_reference_is_what_eager_attention_gives(name: str) -> None:
         torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-9)
 
 
-
 def sparse(block_mask: Any, q_len: int, kv_len: int) -> torch.Tensor:
     """What a kernel lets through that goes by the lists of blocks: `[B, H, Lq, Lkv]`."""
     from torch.nn.attention.flex_attention import create_mask
@@ -205,7 +204,9 @@ def test_the_plain_block_mask_stays_the_most_frequent() -> None:
     assert kinds == {"sliced", "adjusted", "rebuilt", "copied"}
 
 
-NO_TILES = "NoValidChoicesError: No choices to select. Provided reason: No choices exist for backend."
+NO_TILES = (
+    "NoValidChoicesError: No choices to select. Provided reason: No choices exist for backend."
+)
 
 
 @pytest.mark.parametrize(
@@ -232,11 +233,11 @@ def test_no_valid_choices_is_a_refusal_where_no_tile_divides_the_blocks(
     assert bool(matching) is refused
 
 
-SLICED = '''\
+SLICED = """\
     sliced = block_mask[1, :, 2:4]
     sliced.mask_mod = sliced_mod(block_mask.mask_mod)
     sliced.seq_lengths = (12, 20)
-'''
+"""
 
 
 def test_the_text_of_a_slice() -> None:

@@ -215,7 +215,7 @@ class Builder:
             case "stack" if value.rank and value.rank < 5:
                 self.add(Stack(of=(name, name), to="x", dim=0))
                 self.add(Split(of="x", to=(name, "y"), dim=0, form="unbind"))
-            case "flipped" if value.rank:
+            case "flipped" if value.rank and isinstance(value.shape[-1], int):
                 for _ in range(2):
                     self.add(Flip(of=name, to=name, dim=value.rank - 1))
             case "plus_zero" | "dropout" as function if value.floating:

@@ -274,7 +274,8 @@ class AttendWritten(Step):
         if isinstance(length, int):
             return self._whole.text(scope)
         [line] = self._whole.text(scope)
-        return [line.replace("is_causal=True", f"is_causal={length} > 1")]
+        # As models write it: SDPA takes no symbolic truth value.
+        return [line.replace("is_causal=True", f"is_causal=True if {length} > 1 else False")]
 
     def plain(self, scope: Scope) -> list[str]:
         return self._whole.plain(scope)

@@ -7,7 +7,7 @@ plain operations. A further one is a class in a module beside this one, and an e
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from attnfuzz.generators.kernels.graph.values import Scope, Value
@@ -48,12 +48,6 @@ class Step:
     def without(self, names: frozenset[str]) -> Step | None:
         """The step where the values of these names are not there: None if it makes no sense."""
         return None
-
-
-def operand_fields(step: Step) -> tuple[str, ...]:
-    """The fields of the step that name values."""
-    named = {*step.operands, *step.targets}
-    return tuple(field.name for field in fields(step) if field.name in named)
 
 
 def _names(value: Any) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import ModuleType
 from typing import Any, get_args
@@ -54,9 +55,45 @@ def attention(q, k, v, mask):
 """
 
 
-def drawn(shards: int, seed: int = 3) -> list[Program]:
+DETOURS = """\
+kernel:
+  kind: graph
+  given: merged
+  mask: {form: additive}
+  steps:
+  - {kind: unflatten, of: q, to: q, dim: 2, parts: [Hq, D]}
+  - {kind: permute, of: q, to: q, dims: [0, 2, 1, 3]}
+  - {kind: unflatten, of: k, to: key, dim: 2, parts: [Hkv, D]}
+  - {kind: permute, of: key, to: key, dims: [0, 2, 1, 3]}
+  - {kind: unflatten, of: v, to: v, dim: 2, parts: [Hkv, Dv]}
+  - {kind: permute, of: v, to: v, dims: [0, 2, 1, 3]}
+  - {kind: unsqueeze, of: key, to: x, dim: 0}
+  - {kind: contiguous, of: x, to: x}
+  - {kind: squeeze, of: x, to: key, dim: 0}
+  - {kind: permute, of: q, to: query, dims: [3, 1, 2, 0]}
+  - {kind: permute, of: query, to: query, dims: [3, 2, 1, 0]}
+  - {kind: permute, of: key, to: key, dims: [0, 2, 1, 3]}
+  - {kind: einsum, left: query, right: key, to: scores, equation: "bqhd,bkhd->bhqk"}
+  - {kind: mask_scores, of: scores, mask: mask, to: scores, form: add}
+  - {kind: softmax, of: scores, to: probs, dim: 3}
+  - {kind: product, left: probs, right: v, to: out}
+  - {kind: permute, of: out, to: out, dims: [0, 2, 1, 3]}
+mask: {kind: causal}
+shape: {q_heads: 2, kv_heads: 2}
+"""
+
+PLAIN = """\
+def attention(q, mask):
+    scores = torch.einsum("bhqd,bhkd->bhqk", q, q)
+    scores = scores + mask
+    out = F.softmax(scores, dim=-1)
+    return out
+"""
+
+
+def drawn(shards: int, seed: int = 3) -> Iterator[Program]:
     """Ten programs of each shard."""
-    return [p for i in range(shards) for p in shard_programs(seed, i, 10, {"graph": 1})]
+    return (p for i in range(shards) for p in shard_programs(seed, i, 10, {"graph": 1}))
 
 
 def graph_of(program: Program) -> Graph:
@@ -104,21 +141,25 @@ def test_a_graph_is_written_as_its_model_writes_it() -> None:
 
 
 def test_what_is_drawn_fits() -> None:
-    for program in drawn(30):
+    for program in drawn(12):
         assert problems(program) == []
         assert load_program(dump_program(program)) == program
 
 
 def test_every_step_is_drawn() -> None:
-    kinds = {kind_of(class_of(step)) for p in drawn(100) for step in graph_of(p).steps}
-    assert kinds == {kind_of(step) for step in get_args(get_args(AnyStep)[0])}
+    missing = {kind_of(step) for step in get_args(get_args(AnyStep)[0])}
+    for program in drawn(100):
+        missing -= set(kinds(program))
+        if not missing:
+            break
+    assert not missing
 
 
 @pytest.mark.slow
 def test_a_reference_composes_as_its_graph_does() -> None:
-    programs = [float32(p) for p in drawn(8, seed=5)]
+    programs = [float32(p) for p in drawn(6, seed=5)]
     judged = [p for p in programs if problems(p) == []]
-    assert len(judged) > 40
+    assert len(judged) > 30
     for program in judged:
         assert_means_itself(program)
 
@@ -145,25 +186,19 @@ def test_a_wrong_graph_gets_one_sentence(change: str, sentence: str) -> None:
 
 
 def test_candidates_are_simpler_graphs() -> None:
-    for program in drawn(2, seed=9):
+    programs = sorted(drawn(2, seed=9), key=lambda p: len(graph_of(p).steps))
+    for program in (*programs[:2], programs[-1]):
         before = complexity(program)
-        for simpler in candidates(program):
-            assert complexity(simpler) < before
-            source(simpler)
+        simpler = list(candidates(program))
+        assert all(complexity(each) < before for each in simpler)
+        assert len(simpler) < 300
+        for each in simpler[::10]:
+            source(each)
 
 
-def test_minimization_leaves_the_steps_that_matter() -> None:
-    """A failure that needs a softmax in float32 of scores that are scaled."""
-
-    def fails(program: Program) -> bool:
-        if not isinstance(program.kernel, Graph):
-            return False
-        kinds = [class_of(step).__name__ for step in program.kernel.steps]
-        softmax = [s for s in program.kernel.steps if getattr(s, "float32", False)]
-        return "Scale" in kinds and bool(softmax)
-
-    found = next(p for p in drawn(60, seed=4) if fails(p) and len(graph_of(p).steps) > 12)
-    tried, program = 0, found
+def minimized(program: Program, fails: Callable[[Program], bool]) -> tuple[Program, int]:
+    """What is left of the program, and how many candidates were tried for it."""
+    tried = 0
     while True:
         for simpler in candidates(program):
             tried += 1
@@ -171,8 +206,42 @@ def test_minimization_leaves_the_steps_that_matter() -> None:
                 program = simpler
                 break
         else:
-            break
+            return program, tried
+
+
+def kinds(program: Program) -> list[str]:
+    steps = program.kernel.steps if isinstance(program.kernel, Graph) else ()
+    return [str(kind_of(class_of(step))) for step in steps]
+
+
+def test_minimization_leaves_the_steps_that_matter() -> None:
+    """A failure that needs a softmax in float32 of scores that are scaled."""
+
+    def fails(program: Program) -> bool:
+        softmax = "softmax" in kinds(program) and any(
+            getattr(step, "float32", False) for step in graph_of(program).steps
+        )
+        return "scale" in kinds(program) and softmax
+
+    found = next(p for p in drawn(60, seed=4) if fails(p) and len(graph_of(p).steps) > 12)
+    program, tried = minimized(found, fails)
     assert program_id(program) != program_id(found)
     assert len(graph_of(program).steps) <= 4, dump_program(program)
     assert graph_of(program).returns == ("out",)
-    assert tried < 2000
+    assert tried < 1000
+
+
+def test_minimization_takes_away_what_comes_to_nothing() -> None:
+    """The layout, two permutations as one, a copy, and what undoes another step."""
+
+    def fails(program: Program) -> bool:
+        return {"einsum", "softmax", "mask_scores"} <= set(kinds(program))
+
+    program, tried = minimized(load_program(DETOURS), fails)
+    assert attention_of(program) == PLAIN
+    assert tried < 300
+
+
+def attention_of(program: Program) -> str:
+    text = source(program)
+    return text[text.index("def attention") :].split("\n\n\n")[0] + "\n"

@@ -266,8 +266,9 @@ def test_reproductions_run(tmp_path: Path) -> None:
 )
 def test_planted_faults_are_seen(fault: str, decode: Decode, form: str | None) -> None:
     program = decoding(decode, masked=True, shape=Shape(batch=2, q_heads=2, kv_heads=2))
+    written: Any = form
     steps: Any = (
-        replace(step, form=form) if isinstance(step, Store) else step
+        replace(step, form=written) if isinstance(step, Store) else step
         for step in graph_of(program).body
     )
     program = replace(program, kernel=graph_of(program).with_steps(steps))

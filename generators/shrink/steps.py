@@ -32,6 +32,10 @@ _TYPICAL = {
 """The plainest member of each class of extents that `generators.model.features` tells apart."""
 
 
+PLACES = frozenset(("dim", "dims", "first", "last"))
+"""Which dimension something is about: a smaller number is another program, not a simpler one."""
+
+
 def calls(p: Program) -> Iterator[Program]:
     """Fewer calls: one alone in the first one's place, either half, each left out; then calls like
     the first."""
@@ -185,7 +189,7 @@ def _simpler(cls: type, part: Part, value: Any) -> Iterator[Any]:
         for number in (1.0, 0.0, 2.0, float(round(value)), round(value, 1), round(value, 3)):
             if part.above is None or number > part.above:
                 yield number
-    elif part.sort == "list":
+    elif part.sort == "list" and part.name not in PLACES:
         yield from ((item,) for item in value)
         yield from (value[:i] + value[i + 1 :] for i in range(len(value)))
     elif part.name == "order":
@@ -209,6 +213,8 @@ def numbers(p: Program) -> Iterator[Program]:
 
 
 def _fewer(part: Part, value: Any) -> Iterator[Any]:
+    if part.name in PLACES:
+        return
     if part.sort == "number" and value is not None and part.name != "seed":
         yield from _smaller(part.name, value, part.default, part.least)
     elif part.sort == "numbers" and part.name != "order":

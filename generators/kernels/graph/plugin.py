@@ -208,7 +208,7 @@ class GraphPlugin(KernelPlugin[Graph]):
             yield from choices(step, kind)
 
     def smaller(self, program: Program) -> Iterator[Graph]:
-        return shrinking.smaller(self.spec(program))
+        return shrinking.smaller(program, self.spec(program))
 
     def fitted(self, program: Program) -> Program:
         return fit.fitted(program, self.spec(program))

@@ -1,0 +1,56 @@
+"""Steps that read or give values of other names than they did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import MISSING, fields, replace
+from typing import Any
+
+from attnfuzz.generators.kernels.graph.steps.step import Step
+
+
+def reading(step: Step, old: str, new: str) -> Step:
+    """The step reading `new` in place of `old`."""
+    return _changed(step, step.operands, old, new)
+
+
+def writing(step: Step, old: str, new: str) -> Step:
+    """The step giving `new` in place of `old`."""
+    return _changed(step, step.targets, old, new)
+
+
+def at_defaults(step: Step) -> Step:
+    """The step with every field that has a default at it, but for those that name values."""
+    named = {*step.operands, *step.targets}
+    plain: dict[str, Any] = {
+        field.name: field.default
+        for field in fields(step)
+        if field.name not in named and field.default is not MISSING
+    }
+    return replace(step, **plain)
+
+
+def renamed(steps: tuple[Step, ...], old: str, new: str) -> tuple[Step, ...]:
+    """The steps reading `new` in place of `old`, until one of them is given anew."""
+    changed: list[Step] = []
+    gone = False
+    for step in steps:
+        changed.append(step if gone or old not in step.reads() else reading(step, old, new))
+        gone = gone or bool({old, new} & set(step.writes()))
+    return tuple(changed)
+
+
+def last_writer(steps: tuple[Step, ...], name: str, before: int) -> int | None:
+    """Which step gave the value of that name that step `before` reads; None of an argument."""
+    return next((i for i in reversed(range(before)) if name in steps[i].writes()), None)
+
+
+def _changed(step: Step, keys: Iterable[str], old: str, new: str) -> Step:
+    changed: dict[str, Any] = {}
+    for key in keys:
+        value = getattr(step, key)
+        if isinstance(value, tuple):
+            changed[key] = tuple(new if name == old else name for name in value)
+        elif value == old:
+            changed[key] = new
+    return replace(step, **changed)

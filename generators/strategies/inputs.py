@@ -68,7 +68,7 @@ def layouts() -> SearchStrategy[Layout]:
     changes += [{"expand": dims} for dims in ((0,), (1,), (2,), (3,), (0, 1), (0, 1, 2))]
     every = [Layout(order=order, **change) for order in orders for change in changes]
     usual = [Layout()] * (len(every) // 4) + list(COMMON) * (len(every) // 20)
-    unread = [replace(one, unread="nan") for one in (*COMMON * (len(every) // 40), *every)]
+    unread = [replace(one, unread="nan") for one in (*COMMON * (len(every) // 10), *every)]
     return st.sampled_from(usual + every + [one for one in unread if not one.expand and _gaps(one)])
 
 

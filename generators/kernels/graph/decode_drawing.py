@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
 
 from attnfuzz.generators.kernels.graph import decoding, fit, types
 from attnfuzz.generators.kernels.graph.attending import Attending, Ways
-from attnfuzz.generators.kernels.graph.building import Builder
+from attnfuzz.generators.kernels.graph.building import Builder, Forms
 from attnfuzz.generators.kernels.graph.decode import MOST_CALLS, Decode
 from attnfuzz.generators.kernels.graph.spec import Graph, MaskForm
 from attnfuzz.generators.kernels.graph.steps.arithmetic import Norm
@@ -23,11 +25,9 @@ from attnfuzz.generators.kernels.graph.steps.state import (
 from attnfuzz.generators.kernels.graph.steps.step import Step
 from attnfuzz.generators.kernels.graph.values import Extent
 from attnfuzz.generators.model.program import Program, Shape
+from attnfuzz.generators.strategies import kernel
 from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
 from attnfuzz.generators.strategies.shapes import affordable
-
-if TYPE_CHECKING:
-    from attnfuzz.generators.kernels.graph.drawing import Drawing
 
 LONGEST, SHORT = 96, 24
 """Tokens of a sequence, all parts together; a ring is to be gone round."""
@@ -41,8 +41,16 @@ class DecodeDrawing:
     """The most frequent ones are written as models write them: a cache for the whole sequence, one
     token in each call after the prefill."""
 
-    def __init__(self, drawing: Drawing) -> None:
-        self.drawing = drawing
+    def __init__(
+        self,
+        drawing: kernel.Drawing,
+        forms: Forms,
+        returned: SearchStrategy[Any],
+        laid_out: Callable[[Draw, Program, Any], dict[str, Any]],
+    ) -> None:
+        """`laid_out` gives q, k and v of a program in a dtype, `returned` how a result is laid."""
+        self.drawing, self.forms, self.returned = drawing, forms, returned
+        self.laid_out = laid_out
         self.ways = Ways(drawing.swarm)
         self.ways.rare = st.just(False)  # a softcap after the mask would show what it hides
         self.calls = weighted((1, 0), (4, 1), (5, 2), (4, 3), (2, 4), (1, 6))
@@ -81,7 +89,7 @@ class DecodeDrawing:
         decode = self._decode(draw, shape.q_len, slots, static)
         p = Program(shape=shape, compile=compiled, grad_mode=draw(running.grad_mode))
         p = replace(p, dirty_memory=draw(running.dirty))
-        p = replace(p, **self.drawing.laid_out(draw, p, draw(inputs.dtypes_and_double)[0]))
+        p = replace(p, **self.laid_out(draw, p, draw(inputs.dtypes_and_double)[0]))
         return fit.fitted(p, self._graph(draw, p, decode))
 
     def _shape(self, draw: Draw, longest: int) -> Shape:
@@ -126,7 +134,7 @@ class DecodeDrawing:
         fill: Any = draw(self.fill) if kind == "additive" and p.q.dtype != "float64" else "-inf"
         graph = Graph(given=given, decode=decode, steps=())
         scope = types.arguments(p, graph, decoding.names_of_sizes(p, decode))
-        b = Builder(draw, self.drawing.forms, scope, p.q.dtype)
+        b = Builder(draw, self.forms, scope, p.q.dtype)
         attending = Attending(b, self.ways, MaskForm(form=kind))
         b.arrange("q", given, "Hq", "D")
         keys = self._kept(b, decode, given, "k", "D")
@@ -139,7 +147,7 @@ class DecodeDrawing:
         else:
             b.add(PositionMask(like="q", to="mask", form=kind, fill=fill, rank=draw(self.rank)))
             attending.attend("q", keys, values, "out", "mask")
-        b.hand_back("out", draw(self.drawing.returned))
+        b.hand_back("out", draw(self.returned))
         returns = ("out", *(("keys", "values") if decode.slots == "appended" else ()))
         return replace(b.graph(given, MaskForm(), returns), decode=decode)
 

@@ -57,7 +57,7 @@ class Drawing(kernel.Drawing):
         self.mask_rank = weighted((2, 4), (1, 2))
         self.also = one_in(5) if self.has("graph.returns") else st.just(False)
         self.bshd = st.booleans()
-        self.decoding = DecodeDrawing(self)
+        self.decoding = DecodeDrawing(self, self.forms, self.returned, self.laid_out)
         self.checkpoint = self.running.checkpoints(150)
         self.idiom = st.sampled_from(IDIOMS)
         self.select = weighted((2, "tensor"), (1, "-inf"))

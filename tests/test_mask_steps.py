@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.attention.flex_attention as flex
 
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
 from attnfuzz.generators.kernels.flex.steps import Adjusted, Copied, Cut, Rebuilt, Sliced, Step
@@ -34,7 +36,7 @@ PER_HEAD = masks.BlockMap(block=4, per_head=True)
 def program(*steps: Step, mask: Mask = PER_BATCH, shape: Shape = SHAPE, **given: Any) -> Program:
     """With blocks of 8 queries and 4 keys; `given` are other fields of the BlockMask or of Flex."""
     of_mask = {"block_size": (8, 4), "batch": True, "heads": True, "steps": steps}
-    of_flex = {}
+    of_flex: dict[str, Any] = {}
     for name, value in given.items():
         (of_flex if name in ("mods", "joints", "computed") else of_mask)[name] = value
     spec: dict[str, Any] = of_mask
@@ -57,7 +59,7 @@ PROGRAMS = {
     ),
     "twice": program(BATCHES, Sliced(batch=Cut(how="tensor", after=2), rows=Cut(start=1))),
     "adjusted": program(Adjusted(extra=(9, 3)), Sliced(rows=Cut(start=1))),
-    "rebuilt": program(Rebuilt(q_blocks=False)),
+    "of own parts": program(Rebuilt(q_blocks=False)),
     "of partial blocks": program(Rebuilt(of="partial"), full_blocks=False),
     "of whole blocks": program(Rebuilt(of="whole"), Sliced(rows=Cut(start=1)), steps_inside=True),
     "one whole block for all": program(
@@ -81,7 +83,7 @@ PROGRAMS = {
 }  # fmt: skip
 
 
-def masks_seen(module: ModuleType, program: Program) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def masks_seen(module: ModuleType) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """For each call, what attention gives and what the reference gives, in float64."""
     pairs = []
     for shape in getattr(module, "CALLS", [()]):
@@ -96,16 +98,14 @@ def masks_seen(module: ModuleType, program: Program) -> list[tuple[torch.Tensor,
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_reference_is_what_eager_attention_gives(name: str) -> None:
-    for actual, expected in masks_seen(load(PROGRAMS[name]), PROGRAMS[name]):
+    for actual, expected in masks_seen(load(PROGRAMS[name])):
         torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-9)
 
 
 def sparse(block_mask: Any, q_len: int, kv_len: int) -> torch.Tensor:
     """What a kernel lets through that goes by the lists of blocks: `[B, H, Lq, Lkv]`."""
-    from torch.nn.attention.flex_attention import create_mask
-
     (rows, columns), mod = block_mask.BLOCK_SIZE, block_mask.mask_mod
-    seen = create_mask(mod, *block_mask.kv_num_blocks.shape[:2], q_len, kv_len, device="cpu")
+    seen = flex.create_mask(mod, *block_mask.kv_num_blocks.shape[:2], q_len, kv_len, device="cpu")
     let = torch.zeros_like(seen)
     lists = [(block_mask.kv_num_blocks, block_mask.kv_indices, seen)]
     if block_mask.full_kv_num_blocks is not None:
@@ -120,28 +120,72 @@ def sparse(block_mask: Any, q_len: int, kv_len: int) -> torch.Tensor:
     return let
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", sorted({*PROGRAMS} - {"several calls"}))
-def test_the_blocks_mean_what_the_mask_mod_means(name: str) -> None:
-    """Eager attention goes by the mask_mod alone, a kernel by the blocks too."""
-    from torch.nn.attention.flex_attention import create_mask
-
+def block_mask_of(program: Program) -> Any:
+    """What the program's flex_attention is given."""
     taken: list[Any] = []
 
     def flex_attention(q: Any, k: Any, v: Any, block_mask: Any, **_: Any) -> Any:
         taken.append(block_mask)
         return q
 
-    module, shape = load(PROGRAMS[name]), PROGRAMS[name].shape
+    module = load(program)
     vars(module)["flex_attention"] = flex_attention
     module.attention(*module.inputs())
     (block_mask,) = taken
+    return block_mask
+
+
+def means_one_thing(program: Program) -> bool:
+    """Whether the blocks let through what the mask_mod does: eager attention goes by the mask_mod
+    alone, a kernel by both."""
+    block_mask, shape = block_mask_of(program), program.shape
     extents = (*block_mask.kv_num_blocks.shape[:2], shape.q_len, shape.kv_len)
-    seen = create_mask(block_mask.mask_mod, *extents, device="cpu")
-    if name != "adjusted":  # pytorch/pytorch#188208: it counts blocks that are not there
-        assert sparse(block_mask, shape.q_len, shape.kv_len).equal(seen)
-    assert seen.any()
-    assert not seen.all() or name == "noop_mask"
+    seen = flex.create_mask(block_mask.mask_mod, *extents, device="cpu")
+    return sparse(block_mask, shape.q_len, shape.kv_len).equal(seen)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    sorted({*PROGRAMS} - {"several calls", "adjusted"}),  # the last: pytorch/pytorch#188208
+)
+def test_the_blocks_mean_what_the_mask_mod_means(name: str) -> None:
+    assert means_one_thing(PROGRAMS[name])
+
+
+FAULTS = Path(__file__).parent.parent / "benchmarks" / "planted_masks"
+HARMED = {
+    "or_masks_of_last": "joined",
+    "dense_without_full_blocks": "one whole block for all",
+    "as_tuple_lengths_swapped": "copied",
+    "sliced_one_block_short": "rows",
+}
+PATCHED = (
+    (flex, "or_masks"), (flex.BlockMask, "to_dense"), (flex.BlockMask, "as_tuple"),
+    (flex.BlockMask, "__getitem__"),
+)  # fmt: skip
+
+
+def is_right(program: Program) -> bool:
+    """Whether eager attention gives what the reference does, and a kernel would."""
+    try:
+        ((actual, expected),) = masks_seen(load(program))
+        return torch.allclose(actual, expected) and means_one_thing(program)
+    except ValueError:
+        return False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", [path.stem for path in sorted(FAULTS.glob("*.py"))])
+def test_a_planted_fault_is_met_by_its_step_alone(
+    fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for owner, name in PATCHED:
+        monkeypatch.setattr(owner, name, getattr(owner, name))
+    exec(compile((FAULTS / f"{fault}.py").read_text(), fault, "exec"), {})
+    assert not is_right(PROGRAMS[HARMED[fault]])
+    assert is_right(program())
+    assert is_right(PROGRAMS["of own parts"])
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -81,6 +81,12 @@ class Mod:
                 return f"lambda {', '.join(self._arguments)}: {self.expr.text}"
         return f"make_{self.name}({held})" if held else self.name
 
+    def on_indices(self, made: str, *first: str) -> str:
+        """What it gives at the four indices, with the plain meaning of what torch would put
+        together; `made` is the mod, `first` what it takes before them."""
+        made = f"({made})" if made.startswith("lambda ") else made
+        return f"{made}({', '.join([*first, *INDICES])})"
+
     @property
     def definition(self) -> list[str]:
         """The function, or what makes it: a factory or a class."""
@@ -184,18 +190,17 @@ def on_grids(mod: Mod, made: str, name: str, extents: Extents) -> list[str]:
     Chained lookups such as `table[b][q_idx]` mean what they say for a 0-d b only, so there the
     axes before the last are looped over.
     """
-    made = f"({made})" if made.startswith("lambda ") else made
     loops = [axis for axis in INDICES if axis in mod.loops]
     lines = grids(tuple(axis for axis in INDICES if axis not in loops), extents)
     if not loops:
         first = [name] if mod.name == "score_mod" else []
-        return [*lines, f"{name} = {made}({', '.join([*first, *INDICES])})"]
+        return [*lines, f"{name} = {mod.on_indices(made, *first)}"]
     if mod.name == "score_mod":
         here = f"{name}[{_slices(loops)}]"
-        value = f"{made}({here}, {', '.join(INDICES)}).expand_as({here})"
+        value = f"{mod.on_indices(made, here)}.expand_as({here})"
     else:
         shape = tuple(1 if axis in loops else extents.of(axis) for axis in INDICES)
-        value = f"{made}({', '.join(INDICES)}).expand({commas(shape)})"
+        value = f"{mod.on_indices(made)}.expand({commas(shape)})"
     for axis in reversed(loops):
         dim = INDICES.index(axis) - 4
         value = f"torch.cat([{value} for {axis} in torch.arange({extents.of(axis)})], dim={dim})"

@@ -71,7 +71,7 @@ class Drawing(Composed):
         )
         written = ("nested", "partial", "method", "callable", "lambda") if has("flex.mods") else ()
         self.mods = weighted((4 if self.traced else 12, "function"), *((1, s) for s in written))
-        self.joints = (
+        self.joints: Any = (
             weighted((2, "operators"), (1, "functions"))
             if has("flex.joints")
             else st.just("operators")
@@ -81,15 +81,17 @@ class Drawing(Composed):
 
     def kernel(self, draw: Draw, at: Setting) -> Flex:
         lse = draw(self.lse) and (self.gpu or at.backend != "inductor" or at.refused)
+        block_mask = None if at.mask is None else self._block_mask(draw, at, at.mask)
+        here = at.scored or (block_mask is not None and block_mask.made != "outside")
         return Flex(
             scale=draw(self.scale),
-            block_mask=None if at.mask is None else self._block_mask(draw, at, at.mask),
+            block_mask=block_mask,
             kernel_options=dict(draw(self.kernel_options)),
             return_lse=lse,
             enable_gqa=draw(self.gqa) or at.shape.q_heads != at.shape.kv_heads,
             mods="function" if at.mask is None and not at.scored else draw(self.mods),
             joints="operators" if at.mask is None else draw(self.joints),
-            computed=draw(self.computed),
+            computed=here and draw(self.computed),
         )
 
     def _block_mask(self, draw: Draw, at: Setting, mask: Mask) -> BlockMaskSpec:

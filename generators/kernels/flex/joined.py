@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from attnfuzz.generators.model.masks import AllTrue, And, Mask, Or
 from attnfuzz.generators.model.tree import class_of, kind_of
 from attnfuzz.generators.render.captures import Captures, Extents
-from attnfuzz.generators.render.expressions import Expr
+from attnfuzz.generators.render.expressions import ATOM, Expr, binary
 from attnfuzz.generators.render.masks import boolean
 from attnfuzz.generators.render.mods import Mod
 from attnfuzz.generators.render.scene import Scene
@@ -32,6 +32,10 @@ class Joined(Mod):
         """The expression."""
         return self.template.format(*(part.made for part in self.parts))
 
+    def on_indices(self, made: str, *first: str) -> str:
+        """Its meaning in operators: a reference shall not use what is judged."""
+        return self.expr.at(ATOM)
+
     @property
     def definition(self) -> list[str]:
         """The parts, one behind the other."""
@@ -52,23 +56,26 @@ def joined_mask_mod(mask: Mask, scene: Scene, extents: Extents, style: str) -> M
     `and_masks` and `or_masks`."""
     captures = scene.captures(extents)
     parts: list[Mod] = []
-    template = _template(mask, captures, style, parts)
+    template, expr = _template(mask, captures, style, parts)
     tables = tuple(captures.captured)
     return Joined(
-        "mask_mod", Expr(""), tables, frozenset(captures.loops), style, tuple(parts), template
+        "mask_mod", expr, tables, frozenset(captures.loops), style, tuple(parts), template
     )
 
 
-def _template(mask: Mask, captures: Captures, style: str, parts: list[Mod]) -> str:
+def _template(mask: Mask, captures: Captures, style: str, parts: list[Mod]) -> tuple[str, Expr]:
+    """The expression for a mask_mod, and what it means in operators."""
     if isinstance(mask, And | Or):
-        left, right = (_template(m, captures, style, parts) for m in (mask.left, mask.right))
-        return f"{'and' if isinstance(mask, And) else 'or'}_masks({left}, {right})"
+        word, op = ("and", "&") if isinstance(mask, And) else ("or", "|")
+        left, a = _template(mask.left, captures, style, parts)
+        right, b = _template(mask.right, captures, style, parts)
+        return f"{word}_masks({left}, {right})", binary(a, op, b)
     if isinstance(mask, AllTrue):
-        return NOOP
+        return NOOP, boolean(mask, captures)
     before, loops = len(captures.captured), set(captures.loops)
     style = "function" if style == "lambda" else style
     name = captures.name(f"{kind_of(class_of(mask))}_mask")
     expr = boolean(mask, captures)
     own = tuple(captures.captured[before:])
     parts.append(Mod(name, expr, own, frozenset(captures.loops - loops), style))
-    return "{}"
+    return "{}", expr

@@ -8,7 +8,7 @@ from dataclasses import replace
 from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning
 from attnfuzz.generators.kernels.conditions import differentiates
 from attnfuzz.generators.kernels.flex import journey
-from attnfuzz.generators.kernels.flex.joined import joined_mask_mod
+from attnfuzz.generators.kernels.flex.joined import Joined, joined_mask_mod
 from attnfuzz.generators.kernels.flex.refusals import REFUSALS
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec, Flex
 from attnfuzz.generators.kernels.grouping import is_grouped
@@ -81,6 +81,8 @@ class FlexPlugin(KernelPlugin[Flex]):
                 inputs.globals.append("BLOCK_MASKS = {}")
         else:
             inputs.fresh += mod.statements
+            if isinstance(mod, Joined):  # the reference reads its tables
+                inputs.fresh_names += mod.tables
             if self._keeps_mask_mod(mod, spec):
                 inputs.fresh.append(f"mask_mod = {made}")
                 inputs.fresh_names.append("mask_mod")
@@ -96,7 +98,8 @@ class FlexPlugin(KernelPlugin[Flex]):
     def _keeps_mask_mod(mod: Mod, spec: BlockMaskSpec) -> bool:
         """Whether the mask_mod is an argument too, for the reference: steps leave another one."""
         outside = spec.made == "outside" and not spec.steps_inside
-        return outside and bool(spec.steps) and not mod.is_function
+        plain = mod.is_function or isinstance(mod, Joined)
+        return outside and bool(spec.steps) and not plain
 
     def call(self, scene: Scene, inputs: Inputs) -> Body:
         spec = self.spec(scene.program)

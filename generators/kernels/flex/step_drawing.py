@@ -81,7 +81,9 @@ class Steps:
             if how == "tensor" and any(cut.how == "tensor" for cut in cuts.values()):
                 how = "slice"
             cuts[name] = Cut(how=how, start=start, after=after)
-        return Sliced(**cuts) if cuts else None
+        if not cuts:
+            return None
+        return Sliced(batch=cuts.get("batch"), heads=cuts.get("heads"), rows=cuts.get("rows"))
 
     def _rebuilt(
         self,

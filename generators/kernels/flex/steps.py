@@ -315,7 +315,8 @@ class Rebuilt(_Step):
 
     def write(self, place: Place) -> Written:
         """What it writes."""
-        lines, functions, mod = [], (), "block_mask.mask_mod"
+        lines, mod = [], "block_mask.mask_mod"
+        functions: tuple[list[str], ...] = ()
         parts = [
             "block_mask.kv_num_blocks", "block_mask.kv_indices", "block_mask.full_kv_num_blocks",
             "block_mask.full_kv_indices",

@@ -33,7 +33,7 @@ from attnfuzz.generators.strategies.swarm import EVERYTHING, MAX_COST, Swarm
 
 @pytest.fixture(scope="module")
 def drawn() -> list[Program]:
-    return generate(20_24, 2000)
+    return generate(20_24, 5000)
 
 
 def kinds(union: Any) -> set[str]:

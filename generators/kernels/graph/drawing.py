@@ -38,13 +38,16 @@ class Drawing(kernel.Drawing):
         super().__init__(parts)
         self.forms, self.ways = Forms(self.swarm), Ways(self.swarm)
         several: Any = ((3, "cross"), (3, "split"), (2, "sink"), (2, "shared"), (2, "layers"))
-        projected: Any = ((6, "projected"),)
-        self.family = weighted(
-            (8, "single"),
-            (8, "idiom"),
+        projected: Any = ((8, "projected"),)
+        others = (
             *(several if self.has("graph.several") else ()),
             *(projected if self.has("graph.projected") else ()),
         )
+        # What fuses idioms is Inductor.
+        self.families = {
+            inductor: weighted((8, "single"), (10 if inductor else 2, "idiom"), *others)
+            for inductor in (True, False)
+        }
         self.given = weighted((3, "bhld"), (3, "blhd"), (1, "merged"), (1, "flat"))
         self.returned = weighted((5, "bhld"), (3, "blhd"), (3, "merged"), (1, "flat"))
         self.has_mask = weighted((4, "none"), (3, "causal"), (3, "tree"))
@@ -59,11 +62,13 @@ class Drawing(kernel.Drawing):
         self.select = weighted((2, "tensor"), (1, "-inf"))
 
     def draw(self, draw: Draw, backend: str) -> Program:
-        family = draw(self.family)
+        family = draw(self.families[backend == "inductor"])
         shape = self._size(draw, family)
         idiom = draw(self.idiom) if family == "idiom" else None
         if idiom is not None:
             shape = replace(shape, kv_heads=shape.q_heads)
+        if idiom is not None and idiom.fused:
+            shape = replace(shape, v_head_dim=min(2 * shape.head_dim, 256))
         mask = self._mask(draw, shape, family, idiom)
         training = None
         if draw(self.running.trains):
@@ -113,9 +118,11 @@ class Drawing(kernel.Drawing):
                 return MaskForm(form=form, padding=True)
         flat = not mask_axes(p.mask) & {"b", "h"}
         rank = draw(self.mask_rank)
+        # A row of the least numbers would be rounded to infinities on the way back to q's dtype.
+        least = form in ("additive", "biased") and not (idiom is not None and idiom.back)
         return MaskForm(
             form=form,
-            fill=draw(self.fill) if form in ("additive", "biased") else "-inf",
+            fill=draw(self.fill) if least else "-inf",
             dtype=draw(self.mask_dtype) if form != "bool" else "q",
             rank=rank if flat else 4,
         )

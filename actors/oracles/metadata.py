@@ -17,6 +17,7 @@ from attnfuzz.actors.child.outcomes import Data, diff
 from attnfuzz.actors.child.program_module import Outputs
 from attnfuzz.actors.oracles.oracle import Oracle, Run, fail_on
 
+
 class AgainstReference(Oracle):
     """Compares what eager attention gives with the reference."""
 

@@ -54,9 +54,11 @@ class Drawing(kernel.Drawing):
         self.mask_form = weighted((4, "bool"), (4, "additive"), (1, "zero_one"), (2, "biased"))
         self.fill = weighted((2, "-inf"), (1, "finfo_min"))
         self.mask_dtype = weighted((4, "q"), (1, "float32"))
+        self.idiom_dtype = weighted((1, "q"), (1, "float32"))
         self.mask_rank = weighted((2, 4), (1, 2))
         self.also = one_in(5) if self.has("graph.returns") else st.just(False)
         self.bshd = st.booleans()
+        self.mostly = weighted((4, True), (1, False))
         self.checkpoint = self.running.checkpoints(150)
         self.idiom = st.sampled_from(IDIOMS)
         self.select = weighted((2, "tensor"), (1, "-inf"))
@@ -75,7 +77,7 @@ class Drawing(kernel.Drawing):
             training = self.running.training(draw, False)
         dtypes = draw(self.inputs.dtypes_and_double)
         p = Program(shape=shape, mask=mask, training=training)
-        p = replace(p, **self._inputs(draw, p, dtypes[0]))
+        p = replace(p, **self._inputs(draw, p, dtypes[0], idiom is not None and idiom.permuted))
         compiled = self.running.compile(draw, backend)
         static = compiled is not None and compiled.dynamic is False
         calls = self.running.further_calls(draw, shape, shape.q_len == shape.kv_len, static)
@@ -123,13 +125,13 @@ class Drawing(kernel.Drawing):
         return MaskForm(
             form=form,
             fill=draw(self.fill) if least else "-inf",
-            dtype=draw(self.mask_dtype) if form != "bool" else "q",
+            dtype=draw(self.idiom_dtype if idiom else self.mask_dtype) if form != "bool" else "q",
             rank=rank if flat else 4,
         )
 
-    def _inputs(self, draw: Draw, p: Program, dtype: Any) -> dict[str, Any]:
+    def _inputs(self, draw: Draw, p: Program, dtype: Any, permuted: bool) -> dict[str, Any]:
         lie = placed(draw, self.inputs, p.shape, (dtype,) * 3)
-        layouts = [BSHD] * 3 if draw(self.bshd) else lie.layouts
+        layouts = [BSHD] * 3 if draw(self.mostly if permuted else self.bshd) else lie.layouts
         layouts = [Layout() if layout.expand else layout for layout in layouts]
         values: Any = self.inputs.draw_values(draw, dtype == "float16")
         return {

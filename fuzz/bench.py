@@ -140,7 +140,7 @@ def planted(
 
 
 def _files(folder: Path, names: Sequence[str] | None) -> list[Path]:
-    there = {file.stem: file for file in sorted(folder.glob("*.py"))}
+    there = {file.stem: file for file in sorted(folder.resolve().glob("*.py"))}
     if not there:
         raise UserError(f"{folder}: expected a folder with faults, found no Python file")
     for name in names or ():

@@ -209,7 +209,7 @@ def minimized(program: Program, fails: Callable[[Program], bool]) -> tuple[Progr
             return program, tried
 
 
-def kinds(program: Program) -> list[str]:
+def kinds(program: Program) -> list[str | None]:
     steps = program.kernel.steps if isinstance(program.kernel, Graph) else ()
     return [str(kind_of(class_of(step))) for step in steps]
 

@@ -39,44 +39,55 @@ class Drawing(kernel.Drawing):
         super().__init__(parts)
         self.forms, self.ways = Forms(self.swarm), Ways(self.swarm)
         several: Any = ((3, "cross"), (3, "split"), (2, "sink"), (2, "shared"), (2, "layers"))
-        projected: Any = ((6, "projected"),)
+        projected: Any = ((8, "projected"),)
         state: Any = ((8, "decode"),)
-        self.family = weighted(
-            (8, "single"),
-            (8, "idiom"),
+        others = (
             *(several if self.has("graph.several") else ()),
             *(projected if self.has("graph.projected") else ()),
             *(state if self.has("graph.state") else ()),
         )
+        # What fuses idioms is Inductor.
+        self.families = {
+            inductor: weighted((8, "single"), (10 if inductor else 2, "idiom"), *others)
+            for inductor in (True, False)
+        }
         self.given = weighted((3, "bhld"), (3, "blhd"), (1, "merged"), (1, "flat"))
         self.returned = weighted((5, "bhld"), (3, "blhd"), (3, "merged"), (1, "flat"))
         self.has_mask = weighted((4, "none"), (3, "causal"), (3, "tree"))
         self.mask_form = weighted((4, "bool"), (4, "additive"), (1, "zero_one"), (2, "biased"))
         self.fill = weighted((2, "-inf"), (1, "finfo_min"))
         self.mask_dtype = weighted((4, "q"), (1, "float32"))
+        self.idiom_dtype = weighted((1, "q"), (1, "float32"))
         self.mask_rank = weighted((2, 4), (1, 2))
         self.also = one_in(5) if self.has("graph.returns") else st.just(False)
         self.bshd = st.booleans()
+        self.mostly = weighted((4, True), (1, False))
         self.decoding = DecodeDrawing(self, self.forms, self.returned, self.laid_out)
         self.checkpoint = self.running.checkpoints(150)
         self.idiom = st.sampled_from(IDIOMS)
+        # Patterns with a cast are registered for float16; bfloat16 does not match them.
+        self.half = one_in(2)
         self.select = weighted((2, "tensor"), (1, "-inf"))
 
     def draw(self, draw: Draw, backend: str) -> Program:
-        family = draw(self.family)
+        family = draw(self.families[backend == "inductor"])
         if family == "decode":
             return self.decoding.draw(draw, backend)
         shape = self._size(draw, family)
         idiom = draw(self.idiom) if family == "idiom" else None
         if idiom is not None:
             shape = replace(shape, kv_heads=shape.q_heads)
+        if idiom is not None and idiom.fused:
+            shape = replace(shape, v_head_dim=min(2 * shape.head_dim, 256))
         mask = self._mask(draw, shape, family, idiom)
         training = None
         if draw(self.running.trains):
             training = self.running.training(draw, False)
-        dtypes = draw(self.inputs.dtypes_and_double)
+        dtype: Any = draw(self.inputs.dtypes_and_double)[0]
+        if idiom is not None and (idiom.float32 or idiom.masking == "add") and draw(self.half):
+            dtype = "float16"
         p = Program(shape=shape, mask=mask, training=training)
-        p = replace(p, **self.laid_out(draw, p, dtypes[0]))
+        p = replace(p, **self.laid_out(draw, p, dtype, idiom is not None and idiom.permuted))
         compiled = self.running.compile(draw, backend)
         static = compiled is not None and compiled.dynamic is False
         calls = self.running.further_calls(draw, shape, shape.q_len == shape.kv_len, static)
@@ -119,17 +130,21 @@ class Drawing(kernel.Drawing):
                 return MaskForm(form=form, padding=True)
         flat = not mask_axes(p.mask) & {"b", "h"}
         rank = draw(self.mask_rank)
+        # A row of the least numbers would be rounded to infinities on the way back to q's dtype.
+        least = form in ("additive", "biased") and not (idiom is not None and idiom.back)
         return MaskForm(
             form=form,
-            fill=draw(self.fill) if form in ("additive", "biased") else "-inf",
-            dtype=draw(self.mask_dtype) if form != "bool" else "q",
+            fill=draw(self.fill) if least else "-inf",
+            dtype=draw(self.idiom_dtype if idiom else self.mask_dtype) if form != "bool" else "q",
             rank=rank if flat else 4,
         )
 
-    def laid_out(self, draw: Draw, p: Program, dtype: Any) -> dict[str, Any]:
-        """q, k and v of the program, by name."""
+    def laid_out(
+        self, draw: Draw, p: Program, dtype: Any, permuted: bool = False
+    ) -> dict[str, Any]:
+        """q, k and v of the program, by name; `permuted`: mostly as models store them."""
         lie = placed(draw, self.inputs, p.shape, (dtype,) * 3)
-        layouts = [BSHD] * 3 if draw(self.bshd) else lie.layouts
+        layouts = [BSHD] * 3 if draw(self.mostly if permuted else self.bshd) else lie.layouts
         layouts = [Layout() if layout.expand else layout for layout in layouts]
         values: Any = self.inputs.draw_values(draw, dtype == "float16")
         return {

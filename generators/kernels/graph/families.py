@@ -34,7 +34,7 @@ class Families:
     `also`: something more than `out` is returned."""
 
     norm = weighted((2, "none"), (2, "rms_norm"), (1, "layer_norm"))
-    split = weighted((2, "parts"), (2, "chunk"), (1, "heads"))
+    split = weighted((2, "parts"), (2, "chunk"), (2, "heads"))
     linear = weighted((3, "linear"), (1, "matmul"))
     merge = weighted((2, "logaddexp"), (1, "sigmoid"))
     form = weighted((1, "rms_norm"), (1, "layer_norm"))

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from attnfuzz.generators.kernels.graph.building import Builder
 from attnfuzz.generators.kernels.graph.steps.arithmetic import Cast, IsZero, Scale
-from attnfuzz.generators.kernels.graph.steps.attention import MaskScores, Product, Softmax
+from attnfuzz.generators.kernels.graph.steps.attention import Attend, MaskScores, Product, Softmax
 from attnfuzz.generators.kernels.graph.steps.views import ExpandAs, Flatten, Permute, Unflatten
 
 Masking = Literal["none", "add", "padding", "where", "where_add"]
@@ -21,7 +21,8 @@ Masking = Literal["none", "add", "padding", "where", "where_add"]
 class Idiom:
     """How one model writes it: `scale` of the scores or of the query, by a form of `Scale`;
     `permuted`: q, k and v come as `[B, L, H, D]`; `keys`: k and v are returned too; `flat`: the
-    products are of three dimensions."""
+    products are of three dimensions; `back`: scores that a mask made wider go back to q's dtype;
+    `fused`: SDPA itself, with a Dv for which it has no fused kernel and is decomposed."""
 
     scale: Literal["*", "mul", "/", "div", "div_full", "none"]
     masking: Masking = "none"
@@ -30,6 +31,8 @@ class Idiom:
     float32: bool = False
     keys: bool = False
     flat: bool = False
+    back: bool = False
+    fused: bool = False
 
 
 IDIOMS = (
@@ -47,7 +50,12 @@ IDIOMS = (
     Idiom("none", "add", permuted=True, float32=True),  # T5
     Idiom("none", "add", permuted=True, float32=True, keys=True),
     Idiom("none", permuted=True, float32=True, keys=True),
+    Idiom("none", "add", permuted=True, float32=True, back=True),
+    Idiom("none", "add", permuted=True, float32=True, keys=True, back=True),
     Idiom("none", "add", flat=True),  # mBART
+    Idiom("none", flat=True),
+    Idiom("none", permuted=True, fused=True),
+    Idiom("none", "add", permuted=True, fused=True),
 )
 
 
@@ -60,6 +68,11 @@ def write(builder: Builder, idiom: Idiom, select: Any) -> tuple[str, ...]:
             to = {"k": "keys", "v": "values"}.get(name, name) if idiom.keys else name
             b.add(Permute(of=name, to=to, dims=(0, 2, 1, 3)))
     key, value = ("keys", "values") if idiom.keys else ("k", "v")
+    if idiom.fused:
+        b.add(
+            Attend(q="q", k=key, v=value, to="out", mask="mask" if idiom.masking == "add" else None)
+        )
+        return ("out",)
     if idiom.of_query:
         b.add(_scaled("q", "q", idiom))
     if idiom.flat:
@@ -73,6 +86,8 @@ def write(builder: Builder, idiom: Idiom, select: Any) -> tuple[str, ...]:
     if idiom.flat:
         b.add(Unflatten(of="scores", to="scores", dim=0, parts=("B", "Hq"), form="view"))
     _masked(b, idiom, select)
+    if idiom.back and b.value("scores").dtype != b.value("q").dtype:
+        b.add(Cast(of="scores", to="scores", like="q"))
     if idiom.flat:
         b.add(Flatten(of="scores", to="scores", first=0, last=1, form="reshape"))
     float32 = idiom.float32 and b.value("scores").dtype != "float64"

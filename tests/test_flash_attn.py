@@ -35,6 +35,7 @@ from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.render.module import source
 from attnfuzz.generators.strategies.shards import generate
 from tests.support.kernels_toolchain import TOOLCHAIN, needs_kernels
+from tests.support.rendered import calls_of
 
 HERE = Path(__file__).parent
 HALF = Input(dtype="float16")
@@ -102,7 +103,7 @@ def test_a_rendering_asks_for_what_its_reference_means(name: str, stand_in: None
     assert load_program(dump_program(program)) == program
     module: dict = {}
     exec(compile(source(program), name, "exec"), module)
-    for call in module.get("CALLS", [()]):
+    for call in calls_of(module):
         args = tuple(
             a.detach().double().requires_grad_(a.requires_grad) if a.is_floating_point() else a
             for a in module["inputs"](*call)

@@ -20,6 +20,7 @@ from attnfuzz.generators.render.module import source
 from attnfuzz.generators.shrink.candidates import candidates
 from attnfuzz.generators.shrink.complexity import complexity
 from attnfuzz.generators.strategies.shards import shard_programs
+from tests.support.rendered import calls_of
 
 BERT = """\
 kernel:
@@ -123,7 +124,7 @@ def in_float64(args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
 
 def assert_means_itself(program: Program) -> None:
     module = module_of(program)
-    for shape in getattr(module, "CALLS", [()]):
+    for shape in calls_of(module):
         actual = module.run(module.attention, module.inputs(*shape))
         expected = module.run(module.reference, in_float64(module.inputs(*shape)))
         assert actual.keys() == expected.keys()

@@ -23,6 +23,7 @@ from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.render.module import source
 from attnfuzz.generators.strategies.shards import generate
 from tests.support.preload import preload
+from tests.support.rendered import calls_of
 
 CHOICES = next(part.choices for part in parts(Surround) if part.name == "integration")
 STYLES = tuple(style for style in CHOICES if style != "direct")
@@ -69,7 +70,7 @@ def test_it_means_the_same_eager_and_compiled(name: str, style: str) -> None:
     module = vars(made)
     exec(compile(source(program), f"{name}-{style}", "exec"), module)
     try:
-        for call in module.get("CALLS", [()]):
+        for call in calls_of(module):
             args = module["inputs"](*call)
             expected = module["run"](module["reference"], args)
             for function in ("attention", "compiled"):

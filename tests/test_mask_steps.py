@@ -26,7 +26,7 @@ from attnfuzz.generators.render.module import source
 from attnfuzz.generators.shrink.candidates import candidates
 from attnfuzz.generators.strategies.shards import generate
 from attnfuzz.generators.strategies.swarm import Swarm
-from tests.support.rendered import load
+from tests.support.rendered import calls_of, load
 
 SHAPE = Shape(batch=2, q_heads=2, kv_heads=2, q_len=12, kv_len=20)
 PER_BATCH = masks.And(left=masks.Documents(count=3, per_batch=True), right=masks.Causal(offset=6))
@@ -86,7 +86,7 @@ PROGRAMS = {
 def masks_seen(module: ModuleType) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """For each call, what attention gives and what the reference gives, in float64."""
     pairs = []
-    for shape in getattr(module, "CALLS", [()]):
+    for shape in calls_of(module):
         args = [
             t.double() if isinstance(t, torch.Tensor) and t.is_floating_point() else t
             for t in module.inputs(*shape)

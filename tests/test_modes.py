@@ -42,7 +42,7 @@ from attnfuzz.generators.shrink.candidates import candidates, fitted
 from attnfuzz.generators.strategies.shards import generate
 from attnfuzz.generators.strategies.swarm import Place, Swarm
 from tests.support.child_programs import tell
-from tests.support.rendered import load
+from tests.support.rendered import calls_of, load
 
 GOLDEN = Path(__file__).parent / "golden" / "modes"
 SHAPE = Shape(batch=2, q_heads=2, kv_heads=2, q_len=8, kv_len=12, head_dim=8)
@@ -112,7 +112,7 @@ def test_what_is_compiled_gives_what_is_written(name: str) -> None:
     torch._dynamo.reset()
     module = load(PROGRAMS[name])
     eager = getattr(module, "run_attention", module.run)
-    for call in getattr(module, "CALLS", [()]):
+    for call in calls_of(module):
         expected = eager(module.attention, module.inputs(*call))
         run = getattr(module, "run_compiled", eager)
         actual = run(module.compiled, module.inputs(*call))

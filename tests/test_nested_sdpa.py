@@ -21,7 +21,7 @@ from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.shrink.candidates import candidates
 from attnfuzz.generators.strategies.shards import generate
 from attnfuzz.generators.strategies.swarm import Swarm
-from tests.support.rendered import load
+from tests.support.rendered import calls_of, load
 
 SHAPE = Shape(q_heads=2, kv_heads=2, q_len=12, kv_len=18, head_dim=8, v_head_dim=4)
 FAULT = Path(__file__).parent.parent / "benchmarks" / "planted_sdpa" / "nested_scale.py"
@@ -46,7 +46,7 @@ PROGRAMS = {
 
 def assert_means_itself(program: Program) -> None:
     module = load(program)
-    for call in getattr(module, "CALLS", [()]):
+    for call in calls_of(module):
         outputs = []
         for fn in (module.attention, module.reference):
             args = (

@@ -20,6 +20,7 @@ from attnfuzz.generators.model.program import Call, Mesh, Program, Shape, Surrou
 from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.render.module import source
 from attnfuzz.generators.strategies.shards import generate
+from tests.support.rendered import calls_of
 
 STAND_IN = Path(__file__).parent.parent / "configs" / "torch_npu_stand_in.py"
 SHAPE = Shape(batch=2, q_heads=4, kv_heads=2, q_len=5, kv_len=7, head_dim=8)
@@ -70,7 +71,7 @@ def test_a_rendering_asks_for_what_its_reference_means(name: str, stand_in: dict
     assert load_program(dump_program(program)) == program
     module: dict = {}
     exec(compile(source(program), name, "exec"), module)
-    for call in module.get("CALLS", [()]):
+    for call in calls_of(module):
         args = module["inputs"](*call)
         expected = module["run"](module["reference"], args)
         for key, actual in module["run"](module["attention"], args).items():

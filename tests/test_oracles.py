@@ -200,7 +200,9 @@ def test_metadata_of_what_is_returned(
 
 def test_strides_of_gradients_are_not_promised() -> None:
     expected, actual = torch.zeros(2, 3), torch.zeros(3, 2).mT
-    assert metadata.differences(described(expected, "dq"), described(actual, "dq"), 0) == []
+    given = (torch.zeros(2, 3),)  # of x
+    promised = described(expected, "dx", given), described(actual, "dx", given)
+    assert metadata.differences(*promised, 0) == []
 
 
 def test_sharing_memory_with_an_argument() -> None:

@@ -23,7 +23,7 @@ from attnfuzz.generators.model.program import (
     Training,
 )
 from attnfuzz.generators.model.scores import Score, ScoreMod
-from tests.support.rendered import FLEX, HEAD, SHAPE, Q, load
+from tests.support.rendered import FLEX, HEAD, SHAPE, Q, calls_of, load
 
 pytestmark = pytest.mark.slow
 
@@ -244,7 +244,7 @@ def test_attention_means_reference(name: str) -> None:
 
     torch._dynamo.reset()
     module = load(float64(VARIANTS[name]))
-    for call in getattr(module, "CALLS", [()]):
+    for call in calls_of(module):
         expected = module.run(module.reference, module.inputs(*call))
         actual = module.run(module.attention, module.inputs(*call))
         assert actual.keys() == expected.keys()

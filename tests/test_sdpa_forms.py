@@ -22,7 +22,7 @@ from attnfuzz.generators.render.module import source
 from attnfuzz.generators.shrink.candidates import candidates
 from attnfuzz.generators.strategies.shards import generate
 from attnfuzz.generators.strategies.swarm import FEATURES, Swarm
-from tests.support.rendered import load
+from tests.support.rendered import calls_of, load
 
 SHAPE = Shape(batch=2, q_heads=4, kv_heads=2, q_len=7, kv_len=12, head_dim=8, v_head_dim=4)
 FAULTS = Path(__file__).parent.parent / "benchmarks" / "planted_sdpa"
@@ -33,7 +33,7 @@ PER_HEAD = masks.Documents(per_batch=True)
 def results(program: Program, fn: str) -> list[dict[str, torch.Tensor]]:
     """What each call gives in float64."""
     module, every = load(program), []
-    for call in getattr(module, "CALLS", [()]):
+    for call in calls_of(module):
         args = [
             t.detach().double().requires_grad_(t.requires_grad)
             if t.is_floating_point() and not isinstance(t, CausalBias) else t

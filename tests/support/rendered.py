@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from types import ModuleType
+from typing import Any
 
 import torch
 
@@ -29,6 +31,16 @@ def load(program: Program) -> ModuleType:
     return module
 
 
+def calls_of(module: ModuleType | Mapping[str, Any]) -> list[tuple[int, ...]]:
+    """What `inputs` of a rendered module is given in each of its calls."""
+    names = vars(module) if isinstance(module, ModuleType) else module
+    seeds: list[tuple[int, ...]] = [(seed,) for seed in names.get("SEEDS", ())]
+    shapes: list[tuple[int, ...]] = names.get("CALLS", [()] * max(1, len(seeds)))
+    return [
+        (*shape, *seed) for shape, seed in zip(shapes, seeds or [()] * len(shapes), strict=True)
+    ]
+
+
 def in_float64(args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
     """The arguments in float64, with gradients where they had them."""
     return tuple(
@@ -40,9 +52,8 @@ def in_float64(args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
 def results(program: Program, fn: str) -> list[dict[str, torch.Tensor]]:
     """What the program's function of that name gives in float64, for each call."""
     module = load(program)
-    shapes: list[tuple[int, ...]] = list(getattr(module, "CALLS", [()]))
     every = []
-    for shape in shapes:
+    for shape in calls_of(module):
         args = in_float64(module.inputs(*shape))
         torch.manual_seed(1)
         every.append(module.run(getattr(module, fn), args))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -21,7 +22,7 @@ from attnfuzz.generators.model.scores import MaskedScore, ScoreMod
 from attnfuzz.generators.render.captures import Extents
 from attnfuzz.generators.render.dense import may_hide_everything
 from attnfuzz.generators.render.expressions import Expr
-from attnfuzz.generators.render.mods import Mod, mask_mod, on_grids, score_mod
+from attnfuzz.generators.render.mods import INDICES, Mod, mask_mod, on_grids, score_mod
 from attnfuzz.generators.render.scene import Scene, indented
 from attnfuzz.generators.render.sizes import commas, plus
 
@@ -166,13 +167,14 @@ class FlexPlugin(KernelPlugin[Flex]):
             extents = scene.extents
             if steps:
                 extents = journey.extents_before(spec.block_mask, scene.extents)
-            lines = on_grids(mask, made, "mask", extents)
-            modify += [line for line in lines[:-1] if line not in modify]
-            value = lines[-1].removeprefix("mask = ")
+            *grid, last = on_grids(mask, made, "mask", extents)
+            value, rest = last.removeprefix("mask = "), list[str]()
             if steps:
-                modify += journey.seen(spec.block_mask, scene.extents, value)
+                rest = journey.seen(spec.block_mask, scene.extents, value)
                 value = "mask"
-            modify.append(f'scores = scores.masked_fill(~{value}, float("-inf"))')
+            rest.append(f'scores = scores.masked_fill(~{value}, float("-inf"))')
+            modify += [line for line in grid if line not in modify and _named(line, rest)]
+            modify += rest
         dead = may_hide_everything(scene.program.mask, scene)
         dead = dead or bool(spec.block_mask is not None and spec.block_mask.steps)
         dead = dead or hides_by_score(scene.program.score_mod)
@@ -349,6 +351,13 @@ def changes_dtype(mod: Mod) -> bool:
 def hides_by_score(score: ScoreMod | None) -> bool:
     """Whether the score modification itself may give -inf."""
     return any(isinstance(node, MaskedScore) for _, node in nodes(score))
+
+
+def _named(statement: str, lines: list[str]) -> bool:
+    """Whether the lines name what the statement sets, if that is an index: joined masks are written
+    with the indices that they depend on alone."""
+    name = statement.split(" = ")[0]
+    return name not in INDICES or bool(re.search(rf"\b{name}\b", "\n".join(lines)))
 
 
 PLUGIN = FlexPlugin()

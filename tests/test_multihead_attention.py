@@ -19,7 +19,7 @@ from attnfuzz.generators.model.program import Call, Compile, Input, Program, Sha
 from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.shrink.candidates import candidates
 from attnfuzz.generators.strategies.shards import generate
-from tests.support.rendered import assert_means_itself, load, results
+from tests.support.rendered import assert_means_itself, eagerly, load, results
 
 SHAPE = Shape(batch=3, q_heads=4, kv_heads=4, q_len=7, kv_len=7, head_dim=8)
 FAST = "_native_multi_head_attention"
@@ -91,7 +91,7 @@ def test_drawn_programs_mean_what_the_module_computes() -> None:
     assert all(isinstance(program.kernel, MultiheadAttention) for program in drawn)
     for program in drawn:
         if not hints(program):
-            assert_means_itself(replace(program, compile=None))
+            assert_means_itself(eagerly(program))
 
 
 def hints(program: Program) -> bool:
@@ -138,7 +138,7 @@ def test_an_evaluated_module_of_its_own_input_takes_the_fast_path(
     drawn = generate(12, 50, profile="multihead_attention")
     for program in drawn:
         if not hints(program):
-            results(replace(program, compile=None), "attention")
+            results(eagerly(program), "attention")
     assert len(taken) > 7
 
 
@@ -211,7 +211,7 @@ def test_drawn_programs_find_planted_faults(
     try:
         with pytest.raises(AssertionError, match=f"^{result}:"):
             for program in drawn:
-                assert_means_itself(replace(program, compile=None))
+                assert_means_itself(eagerly(program))
     finally:
         if "library" in planted:
             planted["library"]._destroy()

@@ -22,7 +22,7 @@ from attnfuzz.generators.render.module import source
 from attnfuzz.generators.shrink.candidates import candidates
 from attnfuzz.generators.strategies.shards import generate
 from attnfuzz.generators.strategies.swarm import FEATURES, Swarm
-from tests.support.rendered import calls_of, load
+from tests.support.rendered import calls_of, eagerly, load
 
 SHAPE = Shape(batch=2, q_heads=4, kv_heads=2, q_len=7, kv_len=12, head_dim=8, v_head_dim=4)
 FAULTS = Path(__file__).parent.parent / "benchmarks" / "planted_sdpa"
@@ -129,7 +129,7 @@ def test_what_a_form_does_not_go_with_is_a_problem(program: Program, key: str) -
 
 
 def test_a_profile_draws_every_form_and_others_without_the_features_none() -> None:
-    drawn = [p.kernel for p in generate(3, 500, swarm=Swarm("sdpa_forms"))]
+    drawn = [p.kernel for p in generate(3, 1500, swarm=Swarm("sdpa_forms"))]
     of_sdpa = [kernel for kernel in drawn if isinstance(kernel, Sdpa)]
     for name in ("mask_form", "mask_rank", "mask_layout", "mask_dtype", "mask_bias", "input_rank"):
         found = {getattr(kernel, name) for kernel in of_sdpa}
@@ -154,7 +154,7 @@ def test_drawn_dropout_is_within_what_is_judged() -> None:
     assert len(dropped) > 20
     for program in dropped[:30]:
         if getattr(program.kernel, "fill", "") != "finfo_min":  # of float32, not of float64
-            plain = replace(program, compile=None)
+            plain = eagerly(program)
             for actual in results(plain, "attention"):
                 assert float(actual["excess"]) == 0, program
 

@@ -18,7 +18,7 @@ from attnfuzz.generators.model.program import Call, Compile, Input, Program, Sha
 from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.shrink.candidates import candidates
 from attnfuzz.generators.strategies.shards import generate
-from tests.support.rendered import assert_means_itself, results
+from tests.support.rendered import assert_means_itself, eagerly, results
 
 SHAPE = Shape(batch=3, q_heads=4, kv_heads=4, q_len=7, kv_len=7, head_dim=4)
 CROSS = replace(SHAPE, kv_len=5)
@@ -90,7 +90,7 @@ def layers(seed: int, count: int) -> list[Program]:
     float mask that the fast path takes for a bool one."""
     kernels = ((program, program.kernel) for program in generate(seed, count, profile="modules"))
     return [
-        replace(program, compile=None)
+        eagerly(program)
         for program, kernel in kernels
         if isinstance(kernel, TransformerLayer) and kernel.mask_form != "biased"
     ]

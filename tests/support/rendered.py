@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
 from attnfuzz.generators.kernels.specs import Flex
 from attnfuzz.generators.model.indices import Index
-from attnfuzz.generators.model.program import Program, Shape
+from attnfuzz.generators.model.program import Modes, Program, Shape
 from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.render.module import source
 
@@ -20,6 +21,11 @@ B, H, LQ, LKV = 2, 4, 9, 12
 SHAPE = Shape(batch=B, q_heads=H, kv_heads=2, q_len=LQ, kv_len=LKV, head_dim=8)
 Q, KV, HEAD, BATCH = (Index(axis=axis) for axis in ("q_idx", "kv_idx", "h", "b"))
 FLEX = Flex(block_mask=BlockMaskSpec(batch=True, heads=True), enable_gqa=True)
+
+
+def eagerly(program: Program) -> Program:
+    """The program as it is run without a compiler, and without what only compiled ones have."""
+    return replace(program, compile=None, modes=Modes())
 
 
 def load(program: Program) -> ModuleType:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from hypothesis import strategies as st
+
 from attnfuzz.generators.kernels.sdpa.attn_mask import BIASES
 from attnfuzz.generators.kernels.sdpa.spec import Sdpa
 from attnfuzz.generators.model.expressions import mask_axes
-from attnfuzz.generators.model.masks import Causal, Mask
+from attnfuzz.generators.model.masks import Causal, KeyPadding, Mask
 from attnfuzz.generators.model.program import Call, Program, Shape
 from attnfuzz.generators.strategies.composed import Composed, Setting
 from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
@@ -46,13 +48,17 @@ class Drawing(Composed):
         self.is_laid_out = one_in(2 if about else 8)
         self.mask_layout = weighted((2, "transposed"), (1, "strided"), (2, "expanded"))
         self.drops_row = one_in(2)
+        self.hides_keys = one_in(12) if self._may("sdpa.ranks") else st.just(False)
         self.dropped = Dropout(self.swarm)
 
     def draw(self, draw: Draw, backend: str) -> Program:
         return self.dropped.draw(draw, super().draw(draw, backend))
 
     def _mask(self, draw: Draw, shape: Shape) -> Mask | None:
-        """Sometimes the causal one that is aligned to the bottom right, which a bias may say."""
+        """Sometimes the causal one that is aligned to the bottom right, which a bias may say; or
+        one of keys alone, which may have one dimension."""
+        if draw(self.hides_keys):
+            return KeyPadding(per_batch=False)
         aligned = Causal(offset=shape.kv_len - shape.q_len)
         if self.about and draw(self.is_aligned):
             return aligned

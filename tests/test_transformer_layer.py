@@ -217,7 +217,7 @@ def test_drawn_programs_find_planted_faults(fault: str, monkeypatch: pytest.Monk
         monkeypatch.setattr(owner, name, getattr(owner, name))  # to be put back
     drawn = [
         program
-        for program in layers(11, 150)
+        for program in layers(11, 600)
         if all(getattr(program.kernel, name) == value for name, value in NEEDED[fault].items())
     ]
     planted: dict[str, Any] = {}

@@ -137,6 +137,9 @@ def attention_inputs(scene: Scene) -> list[str]:
 
 def _separate(entry: Input, shape: Shape, grad: bool, handed: str) -> str:
     text = tensor(entry, entry.layout, shape, expands=entry.values != "nan_at_masked")
+    swap = ".transpose(1, 2)"
+    if handed.startswith(swap) and text.endswith(swap):  # what is stored so is handed over so
+        text, handed = text.removesuffix(swap), handed.removeprefix(swap)
     if handed:
         text = f"({text}){handed}" if is_operation(text) else text + handed
     if not grad:

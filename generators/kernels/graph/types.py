@@ -177,6 +177,9 @@ def _of_call(program: Program, graph: Graph, extents: Mapping[str, Size]) -> Ite
         if value.dtype not in FLOATS:
             yield Problem("kernel.returns", f"expected floating-point numbers, got {name}")
             return
+        if name == "out" and value.dtype != program.q.dtype:
+            yield Problem("kernel.returns", f"expected out of q's dtype, got {value.dtype}")
+            return
         if program.training is not None and not value.of:
             yield Problem("training.wrt", f"expected more: {name} depends on none of them")
             return

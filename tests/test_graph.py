@@ -158,9 +158,9 @@ def test_every_step_is_drawn() -> None:
 
 @pytest.mark.slow
 def test_a_reference_composes_as_its_graph_does() -> None:
-    programs = [float32(p) for p in drawn(4, seed=5)]
+    programs = [float32(p) for p in drawn(3, seed=5)]
     judged = [p for p in programs if problems(p) == []]
-    assert len(judged) > 30
+    assert len(judged) > 20
     for program in judged:
         assert_means_itself(program)
 

@@ -140,7 +140,7 @@ def test_every_kind_of_cache_means_the_whole(name: str) -> None:
 
 
 def test_drawn_programs_are_valid_and_mean_the_whole() -> None:
-    programs = drawn(60, seed=5)
+    programs = drawn(30, seed=5)
     for program in programs:
         assert_means_the_whole(program)
     decodes = [decode for p in programs if (decode := graph_of(p).decode) is not None]
@@ -159,7 +159,7 @@ def test_without_the_feature_nothing_decodes() -> None:
 
 
 def test_candidates_mean_the_whole_too() -> None:
-    for program in drawn(3, seed=6):
+    for program in drawn(2, seed=6):
         kept = [p for p in candidates(program) if isinstance(p.kernel, Graph)]
         assert any(graph_of(p).decode is None for p in kept)
         still = [p for p in kept if graph_of(p).decode is not None]

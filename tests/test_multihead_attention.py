@@ -87,7 +87,7 @@ def test_the_module_computes_what_the_reference_means(name: str) -> None:
 
 
 def test_drawn_programs_mean_what_the_module_computes() -> None:
-    drawn = generate(11, 60, profile="multihead_attention")
+    drawn = generate(11, 30, profile="multihead_attention")
     assert all(isinstance(program.kernel, MultiheadAttention) for program in drawn)
     for program in drawn:
         if not hints(program):
@@ -135,7 +135,7 @@ def test_an_evaluated_module_of_its_own_input_takes_the_fast_path(
         results(PROGRAMS[name], "attention")
         assert bool(taken) is name.startswith("fast"), name
         taken.clear()
-    drawn = generate(12, 50, profile="multihead_attention")
+    drawn = generate(12, 30, profile="multihead_attention")
     for program in drawn:
         if not hints(program):
             results(eagerly(program), "attention")

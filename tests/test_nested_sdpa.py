@@ -116,7 +116,7 @@ def test_what_nested_tensors_do_not_take_is_a_problem(program: Program, key: str
 
 def test_every_way_to_make_them_is_drawn_and_simplified() -> None:
     drawn = [
-        p for p in generate(5, 300, swarm=Swarm("sdpa_forms")) if isinstance(p.kernel, NestedSdpa)
+        p for p in generate(5, 1200, swarm=Swarm("sdpa_forms")) if isinstance(p.kernel, NestedSdpa)
     ]
     made = {p.kernel.made for p in drawn if isinstance(p.kernel, NestedSdpa)}
     assert made == {"jagged", "jagged_list", "strided", "narrow", "ragged_batch"}

@@ -169,8 +169,11 @@ def test_a_campaign_finds_and_minimizes_a_planted_fault(scratch: Scratch, tmp_pa
         campaign = Campaign(config, tmp_path, pool, store, scratch=scratch.root, max_shards=2)
         assert campaign.run().ended == "nothing left"
         # Torch's own that are shipped are met too, and known.
-        (fault,) = (bucket for bucket in store.buckets() if bucket.known_issue is None)
-        assert fault.kind == "wrong_result", fault.title
+        # The fault is met as a wrong result, and in training as a wrong gradient alone.
+        faults = [bucket for bucket in store.buckets() if bucket.known_issue is None]
+        assert 1 <= len(faults) <= 2, [bucket.title for bucket in faults]
+        assert {bucket.kind for bucket in faults} == {"wrong_result"}
+        (fault,) = (bucket for bucket in faults if "`out`" in bucket.title)
         assert Tried(runs=3, reproduced=3) in fault.tried.values()
         assert {row.state for row in store.failures()} <= {State.DONE, State.DUPLICATE}
     (folder, *_) = find_cases([tmp_path / "corpus" / fault.folder])

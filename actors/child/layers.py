@@ -53,7 +53,9 @@ def stopping_at(backend: str) -> Iterator[None]:
     def packaged(exported: Any, **_: Any) -> Any:
         if backend == "eager":
             return exported
-        return exported.run_decompositions(torch._inductor.decomposition.select_decomp_table())
+        from torch._inductor.decomposition import select_decomp_table  # takes seconds to import
+
+        return exported.run_decompositions(select_decomp_table())
 
     with (
         patch.object(torch, "compile", compiled),

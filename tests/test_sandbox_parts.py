@@ -19,6 +19,7 @@ from attnfuzz.actors.sandbox import confine, procs, stacks, verdict
 from attnfuzz.actors.sandbox.files import drop_headers_since, remove_tree
 from attnfuzz.actors.sandbox.job import Deadlines, Job
 from attnfuzz.actors.sandbox.messages import LONGEST, Messages
+from attnfuzz.actors.sandbox.sandbox import Sandbox, SandboxError
 from attnfuzz.actors.sandbox.scratch import Scratch, ScratchError
 from attnfuzz.actors.sandbox.warm import DONE, LIBRARIES, drop_unfinished
 from attnfuzz.generators.model.outcome import DEEPER, Cost, FailureKind, Frame, Phase
@@ -364,3 +365,18 @@ def test_what_was_killed_with_its_reaper_is_cleaned_up_after_by_the_next(tmp_pat
 def test_a_base_that_is_no_folder_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ScratchError, match=r"none: cannot make a scratch folder there: No such"):
         Scratch.create(tmp_path / "none")
+
+
+def test_an_interpreter_without_torch_is_one_sentence(tmp_path: Path) -> None:
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E "$@"\n')
+    bare.chmod(0o755)
+    with pytest.raises(SandboxError, match=r"No module named 'torch'") as caught:
+        Sandbox(str(bare), scratch=tmp_path)
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == [bare]
+
+
+def test_a_missing_interpreter_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(SandboxError, match=r"/nowhere/python: No such file"):
+        Sandbox("/nowhere/python", scratch=tmp_path)

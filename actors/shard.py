@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from attnfuzz.actors.sandbox.verdict import is_defect
+from attnfuzz.corpus.bucket import Bucket
 from attnfuzz.corpus.signature import signature
 from attnfuzz.generators.model.codec import program_id
 from attnfuzz.generators.model.outcome import Outcome
@@ -19,7 +21,8 @@ KEPT_PER_KEY = 3
 class Shard:
     """`size` programs, a pure function of `campaign_seed`, `index`, `profiles` ((name, weight)
     pairs) and `functions`, which run on `target`. Failures whose strong key is in `known_keys` are
-    only counted."""
+    only counted. Programs are drawn clear of the causes in `clear_of`, so far as they can be (see
+    `corpus.counterfactual`); those of `known` are behind which something else may be."""
 
     campaign_seed: int
     index: int
@@ -27,6 +30,8 @@ class Shard:
     profiles: tuple[tuple[str, float], ...] = (("mixed", 1.0),)
     functions: tuple[UserFunction, ...] = ()
     known_keys: frozenset[str] = frozenset()
+    known: tuple[Bucket, ...] = ()
+    clear_of: tuple[Bucket, ...] = ()
     target: str = "cpu"
 
 
@@ -37,8 +42,10 @@ class ShardReport:
     `counts` by status ("passed", "rejected", "failed", "not_run", "defect"), `by_key` failures by
     strong key, `rejections` by why they were refused or not run, `features` by name. `failures` are
     whole: those with an unknown key, or with a key that several causes may share, `KEPT_PER_KEY` a
-    key at most. `defects` are the harness's own: (program id, traceback). `cpu_s` is what the
-    programs used, `harness_cpu_s` what drawing, rendering, watching and forking did.
+    key at most. `steered` counts programs that were changed to be clear of a bucket, by its id.
+    `defects` are the harness's own: (program id, traceback). `cpu_s` is what the programs used,
+    `known_cpu_s` that of programs which failed as is known, `harness_cpu_s` what drawing,
+    rendering, watching and forking used.
     """
 
     index: int
@@ -49,8 +56,10 @@ class ShardReport:
     rejections: dict[str, int] = field(default_factory=dict)
     features: dict[str, int] = field(default_factory=dict)
     failures: list[tuple[Program, Outcome]] = field(default_factory=list)
+    steered: dict[str, int] = field(default_factory=dict)
     defects: tuple[tuple[str, str], ...] = ()
     cpu_s: float = 0.0
+    known_cpu_s: float = 0.0
     wall_s: float = 0.0
     harness_cpu_s: float = 0.0
 
@@ -72,7 +81,12 @@ class Tally:
         self._kept: Counter[str] = Counter()
         self._failures: list[tuple[Program, Outcome]] = []
         self._defects: list[tuple[str, str]] = []
-        self._cpu_s = 0.0
+        self._steered: Counter[str] = Counter()
+        self._cpu_s = self._known_cpu_s = 0.0
+
+    def steer(self, clear_of: Iterable[str]) -> None:
+        """Counts a program that was changed to be clear of the buckets with those ids."""
+        self._steered.update(clear_of)
 
     def add(self, program: Program, outcome: Outcome) -> None:
         """Counts one outcome, and keeps it if it is new."""
@@ -93,6 +107,8 @@ class Tally:
         found = signature(outcome.failure, program)
         self._keys[found.strong] += 1
         known = found.strong in self._shard.known_keys and not found.needs_trigger
+        if found.strong in self._shard.known_keys:
+            self._known_cpu_s += outcome.cost.cpu_s
         if not known and self._kept[found.strong] < KEPT_PER_KEY:
             self._kept[found.strong] += 1
             self._failures.append((program, outcome))
@@ -108,8 +124,10 @@ class Tally:
             rejections=dict(sorted(self._rejections.items())),
             features=dict(sorted(self._features.items())),
             failures=self._failures,
+            steered=dict(sorted(self._steered.items())),
             defects=tuple(self._defects),
             cpu_s=round(self._cpu_s, 3),
+            known_cpu_s=round(self._known_cpu_s, 3),
             wall_s=round(wall_s, 3),
             harness_cpu_s=round(harness_cpu_s, 3),
         )

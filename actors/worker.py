@@ -18,6 +18,9 @@ from attnfuzz.actors.sandbox.job import Deadlines, Job, Limits
 from attnfuzz.actors.sandbox.sandbox import Sandbox, SandboxError
 from attnfuzz.actors.shard import Shard, ShardReport, Tally
 from attnfuzz.actors.targets.registry import TARGETS
+from attnfuzz.corpus.bucket import Bucket
+from attnfuzz.corpus.counterfactual import counterfactuals, steered
+from attnfuzz.corpus.signature import signature
 from attnfuzz.generators.kernels import refusals
 from attnfuzz.generators.model.outcome import Outcome
 from attnfuzz.generators.model.program import Program
@@ -87,11 +90,16 @@ class Executor:
             shard.functions,
             TARGETS[shard.target].place,
         )
-        settings = RunSettings(target=shard.target)
-        for program in drawn:
-            # A hang is run again, if it is new, and shows more then.
+        # A missed deadline is not run again here, and shows more when it is: one program would hold
+        # up all others for minutes.
+        settings = RunSettings(target=shard.target, confirm_hang=False)
+        for each in drawn:
+            program, met = steered(each, shard.clear_of)
+            tally.steer(met)
             outcome = self._run(program, settings, native=False)
             tally.add(program, outcome)
+            for behind in _behind(program, outcome, shard.known):
+                tally.add(behind, self._run(behind, settings, native=False))
         return tally.report(time.monotonic() - began, self.harness_cpu_s() - harness)
 
     def check_setup(self, target: str, function: str | None) -> list[Outcome]:
@@ -159,3 +167,13 @@ class Executor:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _behind(program: Program, outcome: Outcome, known: Sequence[Bucket]) -> list[Program]:
+    """Where a program stopped at a failure that is known by its stack, the same program without
+    what that needs: nothing that comes after it was tried. At most one."""
+    if outcome.failure is None:
+        return []
+    found = signature(outcome.failure, program)
+    same = (one for one in known if one.strong == found.strong and not found.needs_trigger)
+    return next((lacking for one in same if (lacking := counterfactuals(one, program, 1))), [])

@@ -65,6 +65,7 @@ class _Report:
     rejections: Mapping[str, int] = field(default_factory=lambda: {"a reason": 1})
     features: Mapping[str, int] = field(default_factory=lambda: {"a feature": 5})
     cpu_s: float = 1.5
+    known_cpu_s: float = 0.0
     wall_s: float = 2.0
     harness_cpu_s: float = 0.25
 

@@ -12,6 +12,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from operator import attrgetter
 from typing import Annotated, Any
 
@@ -219,6 +220,7 @@ _SORTS = tuple(
 )
 
 
+@cache
 def _sort(feature: str) -> str:
     for pattern, kept in _SORTS:
         found = pattern.fullmatch(feature)

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import ast
 import contextlib
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 from typing import Annotated
 
+import psutil
 import typer
 from rich.table import Table
 
@@ -34,6 +36,7 @@ from attnfuzz.generators.model.codec import program_id
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.reading.complaints import mismatch
 from attnfuzz.generators.render.repro import repro
+from attnfuzz.generators.strategies.seeds import derive
 
 FAULTS = Path(__file__).resolve().parent.parent / "benchmarks" / "planted"
 CONFIG = "campaign.yaml"
@@ -48,12 +51,14 @@ def register(app: typer.Typer) -> None:
 
 @dataclass
 class Verdict:
-    """What a campaign made of one fault. `found_after` is CPU seconds of the campaign's workers
-    until the first bucket of the fault was recorded; `buckets` those of the fault, `torch` those
-    that fail without it too, `false` the rest; `lines` the length of each repro of the fault."""
+    """What a campaign of that `seed` made of one fault. `found_after` is CPU seconds of the
+    campaign until the first bucket of the fault was recorded; `buckets` those of the fault, `torch`
+    those that fail without it too, `false` the rest; `lines` the length of each repro of the
+    fault."""
 
     fault: str
     about: str
+    seed: int
     found_after: float | None = None
     programs: int = 0
     buckets: list[str] = field(default_factory=list)
@@ -66,10 +71,42 @@ class _Enough(Exception):
     """The fault is found and nothing is pending."""
 
 
+class _CpuClock:
+    """CPU seconds of this process and all below it since it was made, those included that ended and
+    were waited for, a worker's share. Unlike time by the clock it does not grow with what else the
+    machine does. Workers that sleep are counted at a quarter of the clock's time, so that a
+    campaign of hangs ends."""
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        self._began = time.monotonic()
+        self._cpu_s = 0.0
+        self._before_s = self._tree_s()
+        self._read_at = float("-inf")
+
+    def __call__(self) -> float:
+        now = time.monotonic()
+        if now - self._read_at > 0.2:
+            # A process that ends between two looks takes its time with it for a moment.
+            self._cpu_s = max(self._cpu_s, self._tree_s() - self._before_s)
+            self._read_at = now
+        return max(self._cpu_s / self._workers, (now - self._began) / 4)
+
+    @staticmethod
+    def _tree_s() -> float:
+        this = psutil.Process()
+        total = 0.0
+        for process in (this, *this.children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                total += sum(process.cpu_times()[:4])
+        return total
+
+
 class _Watch:
     """Remembers when each bucket was first seen, and with `early` ends a campaign when there is a
     bucket that was not `settled` before, and nothing is pending. `elapsed_s` is the time of the
-    campaign's launches together; `again` is called before each further one."""
+    campaign's launches together, a worker's share of CPU seconds; `again` is called before each
+    further one."""
 
     def __init__(self, workers: int, early: bool, settled: Iterable[str]) -> None:
         self.first: dict[str, float] = {}
@@ -104,13 +141,14 @@ def planted(
         Path,
         typer.Option(help="Where faults lie, and campaign.yaml, the campaign's configuration."),
     ] = FAULTS,
-    cpu_minutes: Annotated[
-        float, typer.Option(min=0.1, help="CPU-minutes of workers per fault.")
-    ] = 5.0,
+    cpu_minutes: Annotated[float, typer.Option(min=0.1, help="CPU-minutes per campaign.")] = 5.0,
     workers: Annotated[
         int, typer.Option(min=1, max=MAX_WORKERS, help="Workers, one CPU each.")
     ] = 2,
-    seed: Annotated[int, typer.Option(min=0, help="The campaigns' seed.")] = 11,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Each campaign has a seed of its own that follows from it.")
+    ] = 11,
+    repeat: Annotated[int, typer.Option(min=1, max=100, help="Campaigns per fault.")] = 1,
     early: Annotated[
         bool, typer.Option("--early", help="End a campaign once something is found and minimized.")
     ] = False,
@@ -118,17 +156,22 @@ def planted(
 ) -> None:
     """Run a campaign against each planted fault and say what it found.
 
-    `attnfuzz bench planted sdpa_leak graph_break_gqa`
+    CPU-minutes are those of all processes together, whatever else the machine does.
+
+    `attnfuzz bench planted sdpa_leak graph_break_gqa --repeat 3`
     `attnfuzz bench planted --folder benchmarks/planted_gpu --cpu-minutes 10`
 
-    Exit codes: 0 when every fault was found, with no false bucket; 1 otherwise; 2 on bad input.
+    Exit codes: 0 when every campaign found its fault, with no false bucket; 1 otherwise; 2 on bad
+    input.
     """
     files = _files(folder, faults)
     base = load_config(folder / CONFIG, minutes=cpu_minutes / workers, workers=workers, seed=seed)
     verdicts: list[Verdict] = []
-    for file in files:
+    for file, own_seed in _campaigns(files, seed, repeat):
         torchs_own = {bucket for verdict in verdicts for bucket in verdict.torch}
-        verdicts.append(_against(file, base, directory / file.stem, early, torchs_own))
+        config = base.model_copy(update={"seed": own_seed})
+        kept = directory / f"{file.stem}-{own_seed}"
+        verdicts.append(_against(file, config, kept, early, torchs_own))
         if not as_json:
             console().print(_line(verdicts[-1]))
     if as_json:
@@ -138,6 +181,14 @@ def planted(
         console().print(" · ".join(f"{key} {value}" for key, value in _summary(verdicts).items()))
     good = all(verdict.buckets and not verdict.false for verdict in verdicts)
     raise typer.Exit(EXIT_OK if good else EXIT_CHANGED)
+
+
+def _campaigns(files: Sequence[Path], seed: int, repeat: int) -> Iterator[tuple[Path, int]]:
+    """Each file `repeat` times, each with a seed of its own: with one for all, what all campaigns
+    draw would decide which faults are found."""
+    for file in files:
+        for number in range(repeat):
+            yield file, derive(seed, "planted", file.stem, number) % 1_000_000
 
 
 def _files(folder: Path, names: Sequence[str] | None) -> list[Path]:
@@ -155,13 +206,15 @@ def _against(
 ) -> Verdict:
     """Campaigns against one fault. Buckets that were `torchs_own` before do not end one early."""
     about = ast.get_docstring(ast.parse(fault.read_text())) or ""
-    verdict = Verdict(fault.stem, about)
+    verdict = Verdict(fault.stem, about, base.seed)
     watch = _Watch(base.workers, early, torchs_own)
     while not verdict.buckets and (left := base.minutes - watch.elapsed_s / 60) > 0.2:
         watch.again()
         changes = {"preload": [fault], "minutes": left}
         with contextlib.suppress(_Enough):
-            ended = launch(base.model_copy(update=changes), directory, watch).ended
+            clock = _CpuClock(base.workers)
+            config = base.model_copy(update=changes)
+            ended = launch(config, directory, watch, clock=clock).ended
             if ended == "interrupted":
                 raise KeyboardInterrupt
         _judge(verdict, base, directory)
@@ -226,8 +279,10 @@ def _attribute(verdict: Verdict, bucket: Bucket, row: FailureRow, clean: set[str
 def _summary(verdicts: Sequence[Verdict]) -> dict[str, str]:
     found = [verdict for verdict in verdicts if verdict.buckets]
     per_fault = mean(len(verdict.buckets) for verdict in found) if found else 0.0
+    times = [verdict.found_after for verdict in found if verdict.found_after is not None]
     return {
         "found": f"{len(found)} of {len(verdicts)}",
+        "median CPU s": f"{median(times):.0f}" if times else "-",
         "buckets per fault": f"{per_fault:.2f}",
         "false buckets": str(sum(len(verdict.false) for verdict in verdicts)),
     }
@@ -237,6 +292,7 @@ def _cells(verdict: Verdict) -> tuple[str, ...]:
     after = "-" if verdict.found_after is None else f"{verdict.found_after:.0f}"
     return (
         verdict.fault,
+        str(verdict.seed),
         "yes" if verdict.buckets else "no",
         after,
         str(len(verdict.buckets)),
@@ -253,7 +309,15 @@ def _line(verdict: Verdict) -> str:
 
 def _table(verdicts: Sequence[Verdict]) -> Table:
     table = Table(
-        "fault", "found", "after CPU s", "buckets", "false", "torch's own", "lines", "programs"
+        "fault",
+        "seed",
+        "found",
+        "after CPU s",
+        "buckets",
+        "false",
+        "torch's own",
+        "lines",
+        "programs",
     )
     for verdict in verdicts:
         table.add_row(*_cells(verdict))

@@ -11,14 +11,16 @@ import pytest
 from attnfuzz.corpus.bucket import Bucket, coarse, new_bucket
 from attnfuzz.corpus.case import Case, Preload, find_cases, read_bucket, write_bucket, write_case
 from attnfuzz.corpus.signature import signature
-from attnfuzz.corpus.store.store import Store
+from attnfuzz.corpus.store.store import FailureRow, State, Store
 from attnfuzz.fuzz.campaign import known_buckets
 from attnfuzz.fuzz.campaign.bucket_index import BucketIndex
 from attnfuzz.fuzz.campaign.known_buckets import load_known
 from attnfuzz.fuzz.pool.tasks import Answer, RunTask, ShardTask, Task
+from attnfuzz.fuzz.reduce.attribute import MAX_RUNS
 from attnfuzz.fuzz.report import findings
 from attnfuzz.fuzz.report import tables as report
 from attnfuzz.generators.kernels.specs import Handwritten
+from attnfuzz.generators.model.codec import program_id
 from attnfuzz.generators.model.features import features
 from attnfuzz.generators.model.masks import Causal
 from attnfuzz.generators.model.outcome import Failure, Outcome
@@ -52,6 +54,12 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Bucket]]
     return directory / "corpus", buckets
 
 
+def judged_by_numbers(row: FailureRow) -> bool:
+    """Whether its key has no stack: what it is of takes a run to tell."""
+    assert row.outcome.failure is not None
+    return signature(row.outcome.failure, row.program).needs_trigger
+
+
 def ship(monkeypatch: pytest.MonkeyPatch, corpus: Path) -> None:
     monkeypatch.setattr(known_buckets, "SHIPPED", corpus)
 
@@ -73,8 +81,14 @@ def test_what_is_shipped_is_known_and_costs_nothing(
     after = run(tmp_path, pool)
     assert {(b.id, b.known_issue) for b in after} == {(b.id, f"shipped: {b.id}") for b in before}
     assert {b.strong for b in after} == {b.strong for b in before}
-    flaky = [p.shape.head_dim == 40 and p.mask is None for p in pool.programs]
-    assert all(flaky), "something known was run again"
+    known = [p for p in pool.programs if p.shape.head_dim != 40 or p.mask is not None]
+    with Store(tmp_path, create=False) as store:
+        met = [row for row in store.failures() if row.state is State.DUPLICATE]
+        by_stack = [row for row in met if not judged_by_numbers(row)]
+        totals = store.totals()
+    assert 0 < len(known) <= MAX_RUNS * (len(met) - len(by_stack))
+    assert not any(program_id(p) in {row.program_id for row in by_stack} for p in known)
+    assert sum(totals.attributed.values()) > 0 and not totals.attributed_wrong
     assert not (tmp_path / "corpus").exists()
     told = table(tmp_path)
     assert "buckets: 0 new, 3 known" in told["said"]

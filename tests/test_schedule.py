@@ -55,6 +55,27 @@ def test_shares_hold_over_many_tasks() -> None:
     assert spent[True] / now == pytest.approx(0.25, abs=0.02)
 
 
+def test_shares_are_of_the_last_minutes_not_of_the_whole_night() -> None:
+    fair = FairShare(share=0.5, window_s=100.0)
+    fair.start(1, False, 0.0)
+    fair.stop(1, 10_000.0)  # hours of new programs only
+    fair.start(2, True, 10_000.0)
+    fair.stop(2, 10_090.0)
+    assert fair.busy(10_090.0) == {False: 10.0, True: 90.0}
+    assert not fair.investigate_next(10_090.0)
+    assert fair.investigate_next(10_200.0), "that was long ago"
+
+
+def test_one_of_several_workers_is_always_at_new_programs() -> None:
+    fair = FairShare(share=1.0, workers=3)
+    for handle in (1, 2):
+        assert fair.investigate_next(0.0)
+        fair.start(handle, True, 0.0)
+    assert not fair.investigate_next(1.0)
+    fair.stop(1, 2.0)
+    assert fair.investigate_next(2.0)
+
+
 def test_the_timetable_leaves_time_to_finish_what_was_found() -> None:
     table = Timetable(100)
     assert table.may_find(79, pending=True) and not table.may_find(81, pending=True)

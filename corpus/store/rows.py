@@ -133,7 +133,10 @@ class FailureRow:
 @dataclass(frozen=True, kw_only=True)
 class Totals:
     """Sums over all shards recorded. `by_key` counts failures by strong key, those that were not
-    reported in full too. Times are seconds."""
+    reported in full too. Times are seconds. `cpu` is by what it was spent on, findings included.
+    `attributed` counts by bucket the findings that counterfactuals gave it; of the
+    `attributed_checked` that were minimized all the same, `attributed_wrong` were of another, as
+    "program: bucket, not bucket"."""
 
     shards: int = 0
     executed: int = 0
@@ -141,6 +144,10 @@ class Totals:
     by_key: Mapping[str, int] = field(default_factory=dict)
     rejections: Mapping[str, int] = field(default_factory=dict)
     features: Mapping[str, int] = field(default_factory=dict)
+    cpu: Mapping[str, float] = field(default_factory=dict)
+    attributed: Mapping[str, int] = field(default_factory=dict)
+    attributed_checked: int = 0
+    attributed_wrong: Mapping[str, int] = field(default_factory=dict)
     cpu_s: float = 0.0
     wall_s: float = 0.0
     harness_cpu_s: float = 0.0
@@ -185,6 +192,10 @@ class Report(Protocol):
     @property
     def cpu_s(self) -> float:
         """CPU seconds that the programs used."""
+
+    @property
+    def known_cpu_s(self) -> float:
+        """CPU seconds of the programs that failed as is known."""
 
     @property
     def wall_s(self) -> float:

@@ -54,6 +54,9 @@ DATABASE = "campaign.sqlite"
 
 _TIMES = ("cpu_s", "wall_s", "harness_cpu_s")
 
+NEW_PROGRAMS, KNOWN_CAUSES = "new programs", "known causes"
+"""Two of the things that CPU time is spent on."""
+
 
 class Store:
     """The store at `path`: a database file, or a folder for one named `DATABASE`. It is made where
@@ -124,6 +127,9 @@ class Store:
                 return []
             add_counts(connection, "sum", {"shards": 1, "executed": report.executed})
             add_counts(connection, "sum", {name: getattr(report, name) for name in _TIMES})
+            programs = report.cpu_s + report.harness_cpu_s - report.known_cpu_s
+            spent = {NEW_PROGRAMS: programs, KNOWN_CAUSES: report.known_cpu_s}
+            add_counts(connection, "cpu", spent)
             add_counts(connection, "status", report.counts)
             add_counts(connection, "key", report.by_key)
             add_counts(connection, "rejection", report.rejections)
@@ -134,6 +140,19 @@ class Store:
             ]
             numbers = [number for number in found if number is not None]
             return self._failures(connection, FAILURES.c.number.in_(numbers))
+
+    def add_cpu(self, purpose: str, seconds: float) -> None:
+        """Count CPU seconds that a finding took."""
+        with self._writing() as connection:
+            add_counts(connection, "cpu", {purpose: seconds})
+
+    def add_attribution(self, bucket: str, wrong: str | None = None, *, checked: bool) -> None:
+        """Count a finding that counterfactuals gave to `bucket`; where it was `checked`, by
+        minimizing it all the same, `wrong` says in a line what else it turned out to be."""
+        with self._writing() as connection:
+            add_counts(connection, "sum" if checked else "attributed",
+                       {"attributed_checked" if checked else bucket: 1})  # fmt: skip
+            add_counts(connection, "attributed_wrong", {wrong: 1} if wrong else {})
 
     def has_shard(self, index: int) -> bool:
         """Whether shard `index` is recorded."""
@@ -167,6 +186,10 @@ class Store:
             by_key=whole.get("key", {}),
             rejections=whole.get("rejection", {}),
             features=whole.get("feature", {}),
+            cpu=sums.get("cpu", {}),
+            attributed=whole.get("attributed", {}),
+            attributed_checked=whole.get("sum", {}).get("attributed_checked", 0),
+            attributed_wrong=whole.get("attributed_wrong", {}),
             **times,
         )
 

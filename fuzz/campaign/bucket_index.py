@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from attnfuzz.corpus.bucket import Bucket, assign, joined
+from attnfuzz.corpus.bucket import Bucket, assign, coarse, joined, outputs_agree
 from attnfuzz.corpus.signature import signature
 from attnfuzz.corpus.store.store import Store
-from attnfuzz.fuzz.campaign.known_buckets import Known
+from attnfuzz.fuzz.campaign.known_buckets import Known, device_of
 from attnfuzz.fuzz.campaign.save_case import keep_bucket
 from attnfuzz.generators.model.features import features
 from attnfuzz.generators.model.outcome import Failure
@@ -38,6 +38,17 @@ class BucketIndex:
         once it was met: the first failure is recorded, so that there is something to show."""
         return frozenset(bucket.strong for bucket in self.buckets if bucket.id in self._met)
 
+    def keys(self) -> frozenset[str]:
+        """The strong keys of all buckets."""
+        return frozenset(bucket.strong for bucket in self.buckets)
+
+    def known_on(self, target: str) -> list[Bucket]:
+        """The buckets known from the beginning that have a case of the sort of device `target` is,
+        sorted by id."""
+        here = device_of(target)
+        there = [one for one in self.known.buckets if here in self.known.devices[one.id]]
+        return sorted(there, key=lambda one: one.id)
+
     def kinds(self) -> set[str]:
         """The kinds of the campaign's own buckets."""
         return {bucket.kind for bucket in self.buckets if bucket not in self.known}
@@ -50,6 +61,21 @@ class BucketIndex:
         """The bucket that explains a failure on `target`, which is not minimized."""
         found = signature(failure, program)
         return assign(found, failure, features(program), self.explaining(target))
+
+    def suspects(self, failure: Failure, program: Program, target: str) -> list[Bucket]:
+        """The buckets that may explain a failure without a stack before it is minimized: of its
+        key, with the same outputs wrong, and the program has the sorts of things that they need.
+        Those first whose whole trigger it has, then those that need most."""
+        found, has = signature(failure, program), features(program)
+        if not found.needs_trigger:
+            return []
+        sorts = coarse(has)
+        there = [
+            one
+            for one in self.explaining(target)
+            if one.strong == found.strong and outputs_agree(one, failure) and one.sorts <= sorts
+        ]
+        return sorted(there, key=lambda one: (not one.trigger <= has, -len(one.trigger), one.id))
 
     def joined(
         self, bucket: Bucket, failure: Failure, features: frozenset[str] | None = None

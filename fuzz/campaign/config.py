@@ -84,6 +84,8 @@ class CampaignConfig(_Section):
     known_issues: Path | None = None
     shipped: bool = True
     corpus: list[Path] = []
+    steering: bool = True
+    counterfactuals: bool = True
 
     @model_validator(mode="after")
     def _some_weight(self) -> CampaignConfig:

@@ -38,6 +38,10 @@ from attnfuzz.fuzz.pool.tasks import (
 )
 from attnfuzz.fuzz.report.live import Snapshot, Watcher
 
+UNSTEERED_OF = 10
+"""Of how many shards one is drawn as if nothing were known: to see what hides behind what is, and
+that it is still there."""
+
 TICK_S = 0.5
 GRACE_S = 30.0
 """Seconds, and at most a tenth of the budget, that tasks still running at its end are given."""
@@ -90,7 +94,7 @@ class Campaign:
         self._max_shards = max_shards
         self._clock = clock
         self._timetable = Timetable(config.minutes * 60)
-        self._fair = FairShare(config.minimize.pool_share)
+        self._fair = FairShare(config.minimize.pool_share, pool.size)
         self._queue = FindingsQueue(
             config,
             directory,
@@ -116,6 +120,7 @@ class Campaign:
         with _signals(self.stop), disk_errors(self._directory):
             self._started = self._clock()
             ended = self._loop()
+            self._queue.close()
             snapshot = self._snapshot("done")
             self._on_snapshot(snapshot)
         return CampaignResult(ended, self._directory, snapshot)
@@ -150,7 +155,7 @@ class Campaign:
             shard = self._next_shard(now - self._started)
             work = None
             if shard is None or self._fair.investigate_next(now):
-                work = self._queue.next_work()
+                work = self._queue.next_work(finding=shard is not None)
             if work is not None:
                 self._start(work.task, work)
             elif shard is not None:
@@ -175,6 +180,9 @@ class Campaign:
 
     def _shard(self, index: int) -> Shard:
         target = target_for(self._config.seed, index, self._config.targets)
+        # What is known from the beginning, and no more: the programs must not depend on what was
+        # found when.
+        known = tuple(self._queue.buckets.known_on(target)) if self._config.steering else ()
         return Shard(
             campaign_seed=self._config.seed,
             index=index,
@@ -183,6 +191,8 @@ class Campaign:
             profiles=tuple(sorted(profiles_on(target, self._config).items())),
             functions=self._config.functions,
             known_keys=self._queue.buckets.settled_keys(),
+            known=known,
+            clear_of=() if index % UNSTEERED_OF == UNSTEERED_OF - 1 else known,
         )
 
     def _take(self, finished: Finished) -> None:
@@ -236,6 +246,7 @@ class Campaign:
             cpu=psutil.cpu_percent() / 100,
             doing=doing,
             pending=self._queue.pending,
+            waits_s=self._queue.waits_s,
             not_run=by_status.get("not_run", 0),
             lost=self._lost,
             defects=by_status.get("defect", 0) + len(self._defects) + len(self._queue.defects),

@@ -1,8 +1,9 @@
 """The stages of a finding in a campaign, each of which says what follows it.
 
-Confirming → minimizing → (a minimized hang: rechecking) → bucket assignment → validating →
-variants. On the way a finding may turn out flaky, a duplicate, or another failure than it was
-taken for, and near the end of its time a campaign parks what it cannot finish.
+(Of a known key without a stack: attributing →) confirming → minimizing → (a minimized hang:
+rechecking) → bucket assignment → validating → variants. On the way a finding may turn out flaky, a
+duplicate, or another failure than it was taken for, and near the end of its time a campaign parks
+what it cannot finish.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from dataclasses import replace
 from typing import ClassVar, TypeAlias
 
 from attnfuzz.corpus.bucket import Tried
-from attnfuzz.corpus.store.store import State
+from attnfuzz.corpus.counterfactual import counterfactuals
+from attnfuzz.corpus.store.store import FailureRow, State
 from attnfuzz.fuzz.campaign.bucket_assignment import assign_bucket
 from attnfuzz.fuzz.campaign.context import Context
 from attnfuzz.fuzz.campaign.investigation import Investigation
@@ -20,12 +22,18 @@ from attnfuzz.fuzz.campaign.save_case import keep, keep_variants, script
 from attnfuzz.fuzz.campaign.transitions import Transition
 from attnfuzz.fuzz.pool.stage import Stage
 from attnfuzz.fuzz.pool.tasks import Answer, Task
+from attnfuzz.fuzz.reduce.attribute import MAX_RUNS, Attribute, Suspect
 from attnfuzz.fuzz.reduce.confirm import is_flaky
 from attnfuzz.fuzz.reduce.evaluate import depends_on_memory
+from attnfuzz.fuzz.reduce.judges import fails_wherever
 from attnfuzz.fuzz.reduce.stage_setup import confirmation, minimization, recheck
 from attnfuzz.generators.model.codec import program_id
+from attnfuzz.generators.model.features import features
 from attnfuzz.generators.model.outcome import Outcome
 from attnfuzz.generators.model.program import Program
+
+CHECKED_OF = 20
+"""Of how many attributed findings one is minimized, to see how often attribution is wrong."""
 
 
 class FindingStage(ABC):
@@ -77,6 +85,41 @@ class FindingStage(ABC):
 
 
 FindingTransition: TypeAlias = Transition[FindingStage]
+
+
+class Attributing(FindingStage):
+    """Counterfactuals tell whether a failure without a stack is of a cause that is known."""
+
+    name = "attributing"
+
+    def __init__(self, investigation: Investigation, context: Context) -> None:
+        finding = investigation.finding
+        judge = fails_wherever(finding.program, finding.outcome)
+        self._attribute = Attribute(investigation.suspects, judge, finding.target)
+        super().__init__(investigation, context, self._attribute)
+
+    def transition(self) -> FindingTransition:
+        investigation, context = self.investigation, self.context
+        bucket, simpler = self._attribute.bucket, self._attribute.simpler
+        following = Confirming(investigation, context)
+        if bucket is None:
+            investigation.told_apart = simpler is not None
+            if simpler is not None:
+                self.finding.best, self.finding.best_outcome = simpler
+            return Transition(stage=following)
+        context.store.add_attribution(bucket.id, checked=False)
+        investigation.attributed = bucket
+        if is_checked(investigation.id):
+            return Transition(stage=following)
+        bucket, has = context.buckets.get(bucket.id), features(self.finding.program)
+        joined = context.buckets.joined(bucket, self.finding.failure, has)
+        return Transition(state=State.DUPLICATE, bucket=joined)
+
+
+def is_checked(program: str) -> bool:
+    """Whether a finding that was attributed is minimized all the same: one in `CHECKED_OF`, told by
+    the program's id."""
+    return int(program, 16) % CHECKED_OF == 0
 
 
 class Confirming(FindingStage):
@@ -231,15 +274,35 @@ def first_stage(investigation: Investigation, context: Context) -> FindingStage:
     if investigation.row.bucket is not None:
         investigation.bucket = context.buckets.get(investigation.row.bucket)
         return _after_minimizing(investigation, context)
-    if investigation.row.state in (State.CONFIRMED, State.MINIMIZING):
+    row = investigation.row
+    if row.state in (State.CONFIRMED, State.MINIMIZING):
         return Minimizing(investigation, context)
+    if investigation.suspects:
+        return Attributing(investigation, context)
     return Confirming(investigation, context)
+
+
+def suspects_of(row: FailureRow, context: Context) -> list[Suspect]:
+    """The buckets of which a run or two can tell whether a failure is theirs, with the programs to
+    run. What depends on what lies in memory may pass by chance."""
+    failure = row.outcome.failure
+    if failure is None or not context.config.counterfactuals or depends_on_memory(failure):
+        return []
+    there = context.buckets.suspects(failure, row.program, row.target)[:MAX_RUNS]
+    found = [(one, counterfactuals(one, row.program)) for one in there]
+    return [(one, programs) for one, programs in found if programs]
 
 
 def minimized(investigation: Investigation, context: Context) -> FindingTransition:
     """What follows once a finding is minimized: it gets its bucket, and unless that has enough
     cases, a case."""
     bucket, is_duplicate = assign_bucket(investigation, context)
+    expected = investigation.attributed
+    if expected is not None:
+        wrong = f"{investigation.id}: {bucket.id}, not {expected.id}"
+        same = bucket.id == expected.id
+        is_duplicate = is_duplicate or same
+        context.store.add_attribution(expected.id, None if same else wrong, checked=True)
     best = (investigation.finding.best, investigation.finding.best_outcome)
     if is_duplicate:
         return Transition(state=State.DUPLICATE, bucket=bucket, best=best)

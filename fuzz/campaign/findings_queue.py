@@ -9,22 +9,29 @@ rest.
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from attnfuzz.actors.sandbox.verdict import is_defect
+from attnfuzz.corpus.bucket import Bucket
 from attnfuzz.corpus.known_issues import load_known_issues, match
 from attnfuzz.corpus.signature import signature
-from attnfuzz.corpus.store.store import FailureRow, State, Store
+from attnfuzz.corpus.store.store import KNOWN_CAUSES, FailureRow, State, Store
 from attnfuzz.fuzz.campaign.bucket_assignment import flaky_key
 from attnfuzz.fuzz.campaign.bucket_index import BucketIndex
 from attnfuzz.fuzz.campaign.config import CampaignConfig
 from attnfuzz.fuzz.campaign.context import Context
-from attnfuzz.fuzz.campaign.finding_stages import FindingStage, FindingTransition, first_stage
+from attnfuzz.fuzz.campaign.finding_stages import (
+    FindingStage,
+    FindingTransition,
+    first_stage,
+    suspects_of,
+)
 from attnfuzz.fuzz.campaign.investigation import Investigation
 from attnfuzz.fuzz.campaign.known_buckets import load_known
-from attnfuzz.fuzz.pool.tasks import Answer, Task
+from attnfuzz.fuzz.pool.tasks import Answer, ReproRun, Task
+from attnfuzz.fuzz.reduce.attribute import Suspect
 from attnfuzz.fuzz.reduce.deadlines import candidate_s, first_deadline_only
 from attnfuzz.generators.model.outcome import Failure
 
@@ -79,6 +86,9 @@ class FindingsQueue:
         )
         self._others: Counter[tuple[str, str]] = Counter()
         self._parked = 0
+        self._since: dict[str, float] = {}
+        self._at_work: list[Investigation] = []
+        self._wound_down = False
         for row in store.pending():
             self.receive(row)
 
@@ -98,6 +108,14 @@ class FindingsQueue:
         return self._context.defects
 
     @property
+    def waits_s(self) -> float:
+        """For how many seconds the finding has waited that has waited longest for its first run,
+        or since its last, while others were looked into; 0 where none waits."""
+        waiting = [row.program_id for rows in self._waiting.values() for row in rows]
+        waiting += [one.id for one in self._queue]
+        return max((self._clock() - self._since[name] for name in waiting), default=0.0)
+
+    @property
     def pending(self) -> int:
         """Findings with which something is left to do."""
         waiting = sum(len(rows) for rows in self._waiting.values())
@@ -106,20 +124,26 @@ class FindingsQueue:
     def wind_down(self) -> None:
         """Time is nearly up: minimizing keeps the best so far, and nothing new is begun."""
         self._context.winding_down = True
+        for investigation in [*self._queue] if not self._wound_down else []:
+            bucket = self._explained_by(investigation.row)
+            if bucket is not None:
+                self._queue.remove(investigation)
+                del self._stages[investigation.id]
+                self._take_duplicate(investigation.row, bucket)
+        self._wound_down = True
         for investigation in list(self._context.active):
             self._stages[investigation.id].wind_down()
             self._advance(investigation)
 
     def receive(self, row: FailureRow) -> None:
         """Takes in a recorded failure with which something is left to do."""
-        failure = row.outcome.failure
-        assert failure is not None
+        self._since.setdefault(row.program_id, self._clock())
+        suspects: Sequence[Suspect] = ()
         if row.bucket is None:
-            bucket = self.buckets.assign(failure, row.program, row.target)
-            if bucket is not None:
-                joined = self.buckets.joined(bucket, failure)
-                self._store.update_failure(row.program_id, State.DUPLICATE, bucket=joined)
-                self.buckets.put(joined)
+            bucket = self._explained_by(row)
+            suspects = self._suspects(row)
+            if bucket is not None and not suspects:
+                self._take_duplicate(row, bucket)
                 return
             if self._flaky[flaky_key(row)] >= MAX_FLAKY_PER_KEY:
                 self._store.update_failure(row.program_id, State.FLAKY)
@@ -127,19 +151,39 @@ class FindingsQueue:
             if any(one.key == row.strong for one in (*self._context.active, *self._queue)):
                 self._waiting[row.strong].append(row)
                 return
-        self._add(row, failure)
+        self._add(row, suspects)
 
-    def _add(self, row: FailureRow, failure: Failure) -> None:
+    def _explained_by(self, row: FailureRow) -> Bucket | None:
+        """The bucket that a failure is of by its key, and where that has no stack by all that its
+        program has."""
+        if row.bucket is not None:
+            return None
+        return self.buckets.assign(_failure(row), row.program, row.target)
+
+    def _suspects(self, row: FailureRow) -> list[Suspect]:
+        """The buckets of which a run or two can tell whether the failure is theirs."""
+        fresh = row.state is State.NEW and not self._context.winding_down
+        return suspects_of(row, self._context) if fresh else []
+
+    def _take_duplicate(self, row: FailureRow, bucket: Bucket) -> None:
+        joined = self.buckets.joined(bucket, _failure(row))
+        self._store.update_failure(row.program_id, State.DUPLICATE, bucket=joined)
+        self.buckets.put(joined)
+
+    def _add(self, row: FailureRow, suspects: Sequence[Suspect]) -> None:
         """Puts a failure into the queue, at the stage that its state says."""
-        context = self._context
+        context, failure = self._context, _failure(row)
         known = match(failure, row.program, context.environment_of(row), context.issues)
         seconds = candidate_s(row.outcome, context.deadlines)
-        investigation = Investigation(row, known, seconds)
+        since = self._since[row.program_id]
+        investigation = Investigation(row, known, seconds, since, suspects)
         self._stages[investigation.id] = first_stage(investigation, context)
         self._queue.append(investigation)
 
-    def next_work(self) -> Work | None:
-        """The most urgent task: of a finding already begun, or of one that has to be begun."""
+    def next_work(self, finding: bool = False) -> Work | None:
+        """The most urgent task: of a finding already begun, or of one that has to be begun. An
+        expensive finding has one task out at a time; while new programs are tried (`finding`) all
+        expensive ones together have."""
         looked_at: set[str] = set()
         while True:  # one that has nothing left to do may bring those back that waited for it
             there = [
@@ -147,16 +191,23 @@ class FindingsQueue:
             ]
             if not there:
                 return None
-            kinds = self.buckets.kinds()
-            for investigation in sorted(there, key=lambda one: one.rank(kinds)):
+            kinds, keys, now = self.buckets.kinds(), self.buckets.keys(), self._clock()
+            for investigation in sorted(there, key=lambda one: one.rank(kinds, keys, now)):
                 looked_at.add(investigation.id)
+                if investigation.expensive and self._holds_a_worker(investigation, finding):
+                    continue
                 if investigation in self._queue:
                     if self._context.winding_down:
                         continue
                     self._begin(investigation)
                 work = self._work_of(investigation)
                 if work is not None:
+                    self._at_work.append(investigation)
                     return work
+
+    def _holds_a_worker(self, investigation: Investigation, finding: bool) -> bool:
+        """Whether an expensive finding has all the workers that it may have."""
+        return any(one is investigation or (finding and one.expensive) for one in self._at_work)
 
     def _begin(self, investigation: Investigation) -> None:
         """From the queue to what is under investigation."""
@@ -182,9 +233,12 @@ class FindingsQueue:
     def report(self, work: Work, answer: Answer) -> None:
         """Takes the answer to a task."""
         stage = work.stage
+        investigation = stage.investigation
+        self._at_work.remove(investigation)
+        spent = investigation.cpu_s
+        spent[stage.name] = spent.get(stage.name, 0.0) + _cpu_s(answer)
         stage.report(work.task, answer)
         self._take_other_failures(work)
-        investigation = stage.investigation
         if stage is not self._stages.get(investigation.id):
             return
         self._save_progress(stage)
@@ -231,6 +285,8 @@ class FindingsQueue:
             )
         if following.bucket is not None:
             self.buckets.put(following.bucket)
+        if following.state is State.DUPLICATE:
+            self._count_cpu(investigation, known=True)
         if following.state is State.FLAKY or following.withdrawn is not None:
             self._flaky[flaky_key(investigation.row)] += 1
         if following.stage is not None:
@@ -244,9 +300,21 @@ class FindingsQueue:
     def _leave(self, investigation: Investigation) -> None:
         """Out of the queue; those that waited for its bucket are looked at again."""
         self._context.active.remove(investigation)
+        self._count_cpu(investigation)
         del self._stages[investigation.id]
         for row in self._waiting.pop(investigation.key, deque()):
             self.receive(row)
+
+    def close(self) -> None:
+        """Counts what was spent on the findings that are still under investigation."""
+        for investigation in self._context.active:
+            self._count_cpu(investigation)
+
+    def _count_cpu(self, investigation: Investigation, known: bool = False) -> None:
+        """Records what was spent on a finding: on which stages, or on what is known."""
+        for stage, seconds in investigation.cpu_s.items():
+            self._store.add_cpu(KNOWN_CAUSES if known else stage, seconds)
+        investigation.cpu_s.clear()
 
     def _take_other_failures(self, work: Work) -> None:
         """Failures of another kind met on the way become findings, if nothing explains them yet."""
@@ -267,6 +335,18 @@ class FindingsQueue:
             row = self._store.add_failure(program, outcome, target=target)
             if row is not None:
                 self.receive(row)
+
+
+def _failure(row: FailureRow) -> Failure:
+    assert row.outcome.failure is not None
+    return row.outcome.failure
+
+
+def _cpu_s(answer: Answer) -> float:
+    """CPU seconds that a task's programs or scripts used, as far as it came back."""
+    if not isinstance(answer, list):
+        return 0.0
+    return sum(one.cpu_s if isinstance(one, ReproRun) else one.cost.cpu_s for one in answer)
 
 
 def _reliability(store: Store) -> dict[str, str]:

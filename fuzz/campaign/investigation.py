@@ -3,29 +3,43 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from attnfuzz.corpus.bucket import Bucket
 from attnfuzz.corpus.known_issues import KnownIssue
 from attnfuzz.corpus.store.store import FailureRow
+from attnfuzz.fuzz.reduce.attribute import Suspect
 from attnfuzz.fuzz.reduce.confirm import attempts_for
 from attnfuzz.fuzz.reduce.finding import Finding
 from attnfuzz.generators.model.outcome import SEVERITY, Failure
+
+EXPENSIVE_S = 60.0
+"""Seconds of a run above which a finding is expensive."""
+
+LATE_S = 120.0
+"""Seconds that a finding may wait for its first run while others are minimized."""
 
 
 @dataclass(eq=False)
 class Investigation:
     """A recorded failure (`row`) and how far it is: what reducing it has shown (`finding`), the
     record of the `known` issue that it may be, its `bucket` once it is minimized. `candidate_s` is
-    what one run of a candidate may take, in seconds. Two of them are equal only when they are the
-    same one."""
+    what one run of a candidate may take, in seconds, `since` when it was found, on the campaign's
+    clock, `cpu_s` what its stages have taken, by their names. Counterfactuals of its `suspects`
+    have `attributed` it to a bucket, or have `told_apart` it from them all. Two are equal only when
+    they are the same one."""
 
     row: FailureRow
     known: KnownIssue | None
     candidate_s: float
+    since: float = 0.0
+    suspects: Sequence[Suspect] = ()
     finding: Finding = field(init=False)
     bucket: Bucket | None = None
+    attributed: Bucket | None = None
+    told_apart: bool = False
+    cpu_s: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         row = self.row
@@ -55,10 +69,19 @@ class Investigation:
         """How the simplest program so far fails."""
         return self.finding.failure
 
-    def rank(self, kinds: Collection[str]) -> tuple[bool, bool, int, bool, int, int]:
-        """Known issues after new ones, what is minimized first, then what costs less, of what costs
-        alike what is of none of the `kinds` that have a bucket, then the worst, in the order they
-        were found.
+    @property
+    def expensive(self) -> bool:
+        """Whether each run of it takes so long that it must not keep more than one worker."""
+        return self.candidate_s > EXPENSIVE_S
+
+    def rank(
+        self, kinds: Collection[str], keys: Collection[str], now: float
+    ) -> tuple[bool, bool, bool, bool, int, bool, int, int]:
+        """What is known comes last: by its record, or by its key (one of `keys`, those that have a
+        bucket) unless it was told apart from those buckets. Expensive findings after cheap ones.
+        Then what has waited too long for its first run, what is minimized, what costs less, of what
+        costs alike what is of none of the `kinds` that have a bucket, then the worst, in the order
+        they were found.
 
         The cost is that of one candidate, all its attempts together, as a power of four of seconds:
         a crash that shows in one run of five would else hold up ten findings that always show.
@@ -67,5 +90,9 @@ class Investigation:
         seconds = attempts_for(finding.failed, finding.runs) * self.candidate_s
         cost = math.ceil(math.log(max(seconds, 1.0), 4))
         kind, number = self.failure.kind, self.row.number
-        known, going_on = self.known is not None, self.bucket is None
-        return (known, going_on, cost, kind in kinds, SEVERITY[kind], number)
+        has_key = self.key in keys and not self.told_apart and self.bucket is None
+        known = self.known is not None or has_key
+        late = not self.cpu_s and now - self.since > LATE_S
+        minimized = self.bucket is not None
+        begun_by = (known, self.expensive, not late, not minimized)
+        return (*begun_by, cost, kind in kinds, SEVERITY[kind], number)

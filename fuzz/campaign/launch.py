@@ -4,6 +4,8 @@ needs brought up and taken down again."""
 from __future__ import annotations
 
 import contextlib
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from attnfuzz.actors.sandbox.scratch import Scratch
@@ -33,13 +35,15 @@ def launch(
     directory: Path,
     on_snapshot: Watcher = lambda snapshot: None,
     where: str = "the configuration",
+    clock: Callable[[], float] = time.monotonic,
 ) -> CampaignResult:
     """Begin the campaign in `directory`, or go on with the one that is there, and run it.
 
     Brings up everything it needs and takes it all down again; Ray even for one worker, since a
-    task in this process could not be abandoned. `where` names the configuration in errors. One that
-    cannot begin leaves nothing behind. Raises CampaignError, StoreError, SandboxError,
-    ScratchError, KnownIssueError, CaseError or UserError, each one sentence.
+    task in this process could not be abandoned. `where` names the configuration in errors, `clock`
+    gives the seconds that its minutes are measured by. One that cannot begin leaves nothing behind.
+    Raises CampaignError, StoreError, SandboxError, ScratchError, KnownIssueError, CaseError or
+    UserError, each one sentence.
     """
     check_before(config, where)
     from attnfuzz.fuzz.pool.ray_pool import RayPool  # Ray takes a second to import
@@ -58,7 +62,9 @@ def launch(
         check_setup(config, pool, where)
         store.begin(config.seed, config.model_dump(mode="json"), pool.environment())
         made.begun = True
-        campaign = Campaign(config, directory, pool, store, on_snapshot, scratch=scratch.root)
+        campaign = Campaign(
+            config, directory, pool, store, on_snapshot, scratch=scratch.root, clock=clock
+        )
         return campaign.run()
 
 

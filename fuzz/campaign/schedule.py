@@ -6,21 +6,29 @@ The controller keeps the pool busy with both kinds of work. `FairShare` says whi
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 
 from attnfuzz.fuzz.pool.tasks import Handle
 
+WINDOW_S = 180.0
+"""Seconds over which the shares hold: an expensive finding must not stop new programs for longer,
+whatever came before."""
+
 
 @dataclass
 class FairShare:
-    """Keeps investigating to `share` of the workers' busy time while new programs are tried.
+    """Keeps investigating to `share` of the workers' busy time of the last `window_s` seconds while
+    new programs are tried, and, where there are several `workers`, one of them at new programs.
 
     Tasks that still run count with the time they have taken so far, or a long one would look free.
     """
 
     share: float
-    spent: dict[bool, float] = field(default_factory=lambda: {True: 0.0, False: 0.0})
+    workers: int = 1
+    window_s: float = WINDOW_S
     running: dict[Handle, tuple[bool, float]] = field(default_factory=dict)
+    _ended: deque[tuple[bool, float, float]] = field(default_factory=deque)
 
     def start(self, handle: Handle, investigates: bool, now: float) -> None:
         """Notes that a task has started at time `now` (seconds), and of which kind it is."""
@@ -29,14 +37,26 @@ class FairShare:
     def stop(self, handle: Handle, now: float) -> None:
         """Counts the time of a task that has ended. Raises KeyError if it was never started."""
         investigates, since = self.running.pop(handle)
-        self.spent[investigates] += now - since
+        self._ended.append((investigates, since, now))
 
     def investigate_next(self, now: float) -> bool:
-        """Whether investigating has had less than its share."""
-        busy = dict(self.spent)
-        for investigates, since in self.running.values():
-            busy[investigates] += now - since
+        """Whether investigating has had less than its share, and leaves a worker."""
+        at_it = sum(investigates for investigates, _ in self.running.values())
+        if self.workers > 1 and at_it >= self.workers - 1:
+            return False
+        busy = self.busy(now)
         return busy[True] <= self.share * (busy[True] + busy[False])
+
+    def busy(self, now: float) -> dict[bool, float]:
+        """Seconds of the window that workers were investigating (True), or at new programs."""
+        begin = now - self.window_s
+        while self._ended and self._ended[0][2] <= begin:
+            self._ended.popleft()
+        busy = {True: 0.0, False: 0.0}
+        going_on = [(investigates, since, now) for investigates, since in self.running.values()]
+        for investigates, since, until in (*self._ended, *going_on):
+            busy[investigates] += max(0.0, until - max(since, begin))
+        return busy
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,7 @@ def _run_once(task: ReproTask, script: Path, folder: Path) -> ReproRun:
     if task.preload:
         arguments = ["-c", BOOTSTRAP, *task.preload, str(script)]
     group: int | None = None
+    before = _children_cpu_s()
     with (folder / "stderr").open("w+b") as stderr:
         processes: list[subprocess.Popen[bytes]] = []
         ranks = _ranks(task.processes, _environment(folder) | dict(task.environment))
@@ -96,7 +97,14 @@ def _run_once(task: ReproTask, script: Path, folder: Path) -> ReproRun:
             for process in processes:
                 process.wait()
         stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - KEPT))
-        return ReproRun(status, stderr.read().decode("utf-8", "replace"))
+        written = stderr.read().decode("utf-8", "replace")
+    return ReproRun(status, written, round(_children_cpu_s() - before, 3))
+
+
+def _children_cpu_s() -> float:
+    """CPU seconds of all processes that this one has started and that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _status(processes: Sequence[subprocess.Popen[bytes]], task: ReproTask) -> int | None:

@@ -66,10 +66,11 @@ class ReproTask:
 @dataclass(frozen=True)
 class ReproRun:
     """How a script ended: its exit status (negative: the signal; None: it was killed as one that
-    hangs), and the last 4 MiB of what it wrote to stderr."""
+    hangs), the last 4 MiB of what it wrote to stderr, and the CPU seconds that it used."""
 
     status: int | None
     stderr: str
+    cpu_s: float = 0.0
 
 
 Task = ShardTask | RunTask | SetupTask | ReproTask

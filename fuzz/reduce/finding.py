@@ -65,7 +65,8 @@ class Finding:
         of the run that found it, as long as the kind is the same."""
         self.failed, self.runs = stage.failed, stage.runs
         again = stage.outcome
-        if again and again.failure and again.failure.kind is self.failure.kind:
+        alike = again and again.failure and again.failure.kind is self.failure.kind
+        if again and alike and not self.simplified:
             self.best_outcome = again
 
     def take_best(self, search: Minimizer) -> None:

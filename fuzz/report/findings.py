@@ -33,7 +33,15 @@ KEPT = (State.DONE, State.MINIMIZED)
 def totals(store: Store) -> Totals:
     """What the campaign has executed so far."""
     sums = store.totals()
-    return Totals(shards=sums.shards, executed=sums.executed, by_status=sums.by_status)
+    return Totals(
+        shards=sums.shards,
+        executed=sums.executed,
+        by_status=sums.by_status,
+        cpu=sums.cpu,
+        attributed=sum(sums.attributed.values()),
+        attributed_checked=sums.attributed_checked,
+        attributed_wrong=sorted(sums.attributed_wrong),
+    )
 
 
 def rows(store: Store, directory: Path) -> list[Row]:

@@ -47,7 +47,7 @@ class Snapshot:
     included; `rate` is programs per second of this run. `cpu` is the share of the machine's CPU
     time in use, 0 to 1. `defects` counts tasks that failed by our own fault, `not_run` programs
     whose preload file or own function failed first, `lost` tasks of this run that no worker
-    survived."""
+    survived, `waits_s` for how long the finding has waited that has waited longest."""
 
     elapsed_s: float
     left_s: float
@@ -62,6 +62,7 @@ class Snapshot:
     cpu: float
     doing: str
     pending: int = 0
+    waits_s: float = 0.0
     defects: int = 0
     not_run: int = 0
     lost: int = 0
@@ -85,7 +86,7 @@ def line(snapshot: Snapshot) -> str:
         f"{counted(s.executed, 'program')} ({s.rate:.1f}/s): {s.passed:,} passed, "
         f"{s.rejected:,} rejected, {s.failed:,} failed"
         + (f", {s.not_run:,} not run" if s.not_run else ""),
-        f"{counted(_buckets(s), 'bucket')}, {_known(s)}{s.pending} pending",
+        f"{counted(_buckets(s), 'bucket')}, {_known(s)}{s.pending} pending{_waiting(s)}",
         f"{s.busy}/{s.workers} workers, CPU {s.cpu:.0%}",
         s.doing,
     ]
@@ -94,6 +95,11 @@ def line(snapshot: Snapshot) -> str:
     if s.defects:
         parts.append(f"{counted(s.defects, 'defect')} of attnfuzz")
     return plain(" | ".join(parts))
+
+
+def _waiting(snapshot: Snapshot) -> str:
+    """For how long a finding has waited, where it is worth a word."""
+    return f" (one for {clock(snapshot.waits_s)})" if snapshot.waits_s >= 60 else ""
 
 
 def _buckets(snapshot: Snapshot) -> int:
@@ -120,6 +126,7 @@ def view(snapshot: Snapshot) -> RenderableType:
         f"{s.busy}/{s.workers} workers",
         f"CPU {s.cpu:.0%}",
         s.doing,
+        *([f"{s.pending} pending{_waiting(s)}"] if s.pending else []),
     )
     counts.add_row(
         Text(f"{s.rate:.1f} programs/s", style="bold"),

@@ -60,11 +60,17 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Totals:
-    """What a campaign has executed: counts of programs by status, and shards."""
+    """What a campaign has executed: counts of programs by status, and shards; CPU seconds by what
+    they were spent on; how many findings counterfactuals gave to a known cause, how many of those
+    were minimized all the same, and the ones that turned out to be of another."""
 
     shards: int = 0
     executed: int = 0
     by_status: Mapping[str, int] = field(default_factory=dict)
+    cpu: Mapping[str, float] = field(default_factory=dict)
+    attributed: int = 0
+    attributed_checked: int = 0
+    attributed_wrong: Sequence[str] = ()
 
 
 def rank(row: Row) -> tuple[int, bool, bool, int, str]:
@@ -122,11 +128,29 @@ def summary(totals: Totals, rows: Sequence[Row]) -> str:
     return f"{run}; buckets: {len(rows) - known} new, {known} known"
 
 
+def spent(totals: Totals) -> list[str]:
+    """Lines on where the CPU time went, most first, and on what was attributed."""
+    whole = sum(totals.cpu.values())
+    lines = []
+    if whole:
+        most = sorted(totals.cpu.items(), key=lambda one: (-one[1], one[0]))
+        shares = ", ".join(f"{seconds / whole:.0%} {name}" for name, seconds in most)
+        lines.append(f"{whole:,.0f} CPU s: {shares}")
+    if totals.attributed:
+        told = counted(totals.attributed, "finding")
+        wrong = len(totals.attributed_wrong)
+        checks = f"{totals.attributed_checked} minimized all the same, {wrong} of another cause"
+        lines.append(f"{told} given to a known cause by counterfactuals, {checks}")
+        lines += [f"  {one}" for one in totals.attributed_wrong]
+    return lines
+
+
 def triage(totals: Totals, rows: Iterable[Row], apart: Iterable[Row], where: str) -> RenderableType:
     """The summary, the buckets, what has no bucket (flaky, or not looked into yet), and how to go
     on from `where`, the campaign's directory."""
     ordered, others = worst_first(rows), worst_first(apart)
     parts: list[RenderableType] = [Text(summary(totals, ordered))]
+    parts += [Text(plain(line)) for line in spent(totals)]
     if ordered:
         parts += ["", table(ordered)]
     if others:
@@ -151,6 +175,10 @@ def triage_json(
         "shards": totals.shards,
         "executed": totals.executed,
         "by_status": dict(sorted(totals.by_status.items())),
+        "cpu_s": {name: round(seconds, 1) for name, seconds in sorted(totals.cpu.items())},
+        "attributed": totals.attributed,
+        "attributed_checked": totals.attributed_checked,
+        "attributed_wrong": list(totals.attributed_wrong),
         "buckets": [row_json(row) for row in worst_first(rows)],
         "apart": [row_json(row) for row in worst_first(apart)],
     }

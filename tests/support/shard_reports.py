@@ -21,6 +21,7 @@ class Report:
     rejections: dict[str, int] = field(default_factory=dict)
     features: dict[str, int] = field(default_factory=dict)
     cpu_s: float = 1.5
+    known_cpu_s: float = 0.0
     wall_s: float = 2.0
     harness_cpu_s: float = 0.25
 

@@ -1,0 +1,185 @@
+"""Attribution by counterfactual, and drawing clear of what is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from attnfuzz.actors.shard import Shard
+from attnfuzz.actors.worker import Executor
+from attnfuzz.corpus.bucket import Bucket, coarse, new_bucket
+from attnfuzz.corpus.counterfactual import counterfactuals, holds, steered
+from attnfuzz.corpus.signature import signature
+from attnfuzz.fuzz.campaign.config import CampaignConfig
+from attnfuzz.fuzz.campaign.known_buckets import load_known
+from attnfuzz.fuzz.pool.tasks import RunTask
+from attnfuzz.fuzz.reduce.attribute import MAX_RUNS, Attribute
+from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
+from attnfuzz.generators.kernels.specs import Flex, Handwritten
+from attnfuzz.generators.model.features import features
+from attnfuzz.generators.model.masks import Causal
+from attnfuzz.generators.model.outcome import Frame, Outcome
+from attnfuzz.generators.model.program import Compile, Input, Layout, Program, Shape, Surround
+from attnfuzz.generators.model.validity import problems
+from attnfuzz.generators.shrink.complexity import complexity
+from attnfuzz.generators.strategies.shards import generate
+from tests.support.fake_pool import PASSED, raised, wrong
+
+NORM = Surround(qk_norm=True)
+TRANSPOSED = Input(layout=Layout(order=(0, 1, 3, 2)))
+MINIMAL = Program(kernel=Flex(), q=TRANSPOSED, surround=NORM, compile=Compile())
+FOUND = replace(MINIMAL, mask=Causal(), shape=Shape(batch=2, q_heads=2, kv_heads=2), draws=2)
+FOUND = replace(FOUND, kernel=Flex(block_mask=BlockMaskSpec()))
+
+
+def bucket_of(program: Program, outcome: Outcome) -> Bucket:
+    assert outcome.failure is not None
+    failure = outcome.failure
+    return new_bucket(signature(failure, program), failure, features(program))
+
+
+KNOWN = bucket_of(MINIMAL, wrong("out"))
+
+
+def test_each_lacks_one_thing_that_the_bucket_needs_and_little_else() -> None:
+    found = counterfactuals(KNOWN, FOUND)
+    assert len(found) == 2
+    for program in found:
+        gone = features(FOUND) - features(program)
+        lost = coarse(features(FOUND)) - coarse(features(program))
+        assert lost in ({"layout"}, {"surround.qk_norm"}), gone
+        assert program.compile == FOUND.compile and program.mask == FOUND.mask
+        assert not problems(program) and complexity(program) < complexity(FOUND)
+
+
+def test_what_all_failures_need_tells_nothing() -> None:
+    plain = bucket_of(Program(kernel=Flex(), compile=Compile()), wrong("out"))
+    assert counterfactuals(plain, FOUND) == []
+
+
+def test_of_what_is_shipped_nothing_is_left_where_programs_are_steered() -> None:
+    known = load_known(CampaignConfig()).buckets
+    met = 0
+    for program in generate(3, 40):
+        clear, of = steered(program, known)
+        met += bool(of)
+        assert not problems(clear)
+        assert (clear == program) or of
+        for bucket in known:
+            if holds(bucket, features(clear)):
+                assert not counterfactuals(bucket, clear, 1), bucket.id
+    assert met > 0
+
+
+def attribute(
+    judge: Callable[[Program], Outcome], suspects: Sequence[Bucket] = (KNOWN,)
+) -> tuple[Attribute, int]:
+    """Attribution of `FOUND`, where programs do what `judge` says; and the runs that it took."""
+    stage = Attribute(
+        [(one, counterfactuals(one, FOUND)) for one in suspects],
+        lambda program, outcome: outcome == wrong("out"),
+        "cpu",
+    )
+    runs = 0
+    while (task := stage.next_task()) is not None:
+        assert isinstance(task, RunTask) and stage.next_task() is None
+        runs += 1
+        stage.report(task, [judge(task.programs[0])])
+    assert stage.finished
+    return stage, runs
+
+
+def by_cause(program: Program) -> Outcome:
+    return wrong("out") if holds(KNOWN, features(program)) else PASSED
+
+
+def test_what_passes_without_is_of_the_bucket() -> None:
+    stage, runs = attribute(by_cause)
+    assert stage.bucket == KNOWN and stage.simpler is None and runs == 2
+
+
+def test_what_fails_without_is_something_else_and_simpler() -> None:
+    stage, runs = attribute(lambda program: wrong("out"))
+    assert stage.bucket is None and runs == 1
+    assert stage.simpler is not None
+    program, outcome = stage.simpler
+    assert outcome == wrong("out") and not holds(KNOWN, features(program))
+
+
+def test_what_fails_otherwise_without_is_of_the_bucket_and_a_finding_besides() -> None:
+    stage, _ = attribute(lambda program: raised("something else"))
+    assert stage.bucket == KNOWN
+    assert [outcome for _, outcome in stage.other_failures] == [raised("something else")] * 2
+
+
+@pytest.mark.parametrize("status", ["rejected", "lost", "not_run"])
+def test_what_was_not_judged_tells_nothing(status: str) -> None:
+    stage, _ = attribute(lambda program: Outcome(status=status))  # type: ignore[arg-type]
+    assert stage.bucket is None and stage.simpler is None
+
+
+def test_few_runs_are_taken_however_many_suspects_there_are() -> None:
+    others = [replace(KNOWN, id=f"{n:08x}") for n in range(9)]
+    stage, runs = attribute(lambda program: wrong("out"), others)
+    assert stage.bucket is None and runs == MAX_RUNS
+
+
+class Scripted(Executor):
+    """An executor whose programs do as they are told."""
+
+    def __init__(self, judge: Callable[[Program], Outcome]) -> None:
+        self.ran: list[Program] = []
+        self._judge = judge
+
+    def _sandbox(self, target: str) -> None:  # type: ignore[override]
+        return None
+
+    def harness_cpu_s(self) -> float:
+        return 0.0
+
+    def _run(self, program: Program, settings: object, *, native: bool = True) -> Outcome:
+        self.ran.append(program)
+        return self._judge(program)
+
+
+SHARD = Shard(campaign_seed=1, index=0, size=30, profiles=(("inductor-handwritten", 1.0),))
+
+
+def test_a_shard_is_drawn_clear_of_what_is_known() -> None:
+    several = Shape(q_heads=2, kv_heads=2)
+    known = bucket_of(Program(kernel=Handwritten(), shape=several), raised("two heads"))
+    plain, clear = Scripted(lambda p: PASSED), Scripted(lambda p: PASSED)
+    plain.run_shard(SHARD)
+    report = clear.run_shard(replace(SHARD, clear_of=(known,)))
+    assert any(holds(known, features(one)) for one in plain.ran)
+    assert not any(holds(known, features(one)) for one in clear.ran)
+    changed = [new for old, new in zip(plain.ran, clear.ran, strict=True) if old != new]
+    assert 0 < len(changed) == report.steered[known.id] < len(clear.ran)
+
+
+def masks_are_broken() -> Outcome:
+    """A failure with a stack: its key is of one cause."""
+    outcome = raised("masks are broken")
+    assert outcome.failure is not None and outcome.failure.raised is not None
+    frame = Frame(file="torch/_inductor/lowering.py", function="mask")
+    exception = replace(outcome.failure.raised, frames=(frame,))
+    return replace(outcome, failure=replace(outcome.failure, raised=exception))
+
+
+def test_what_comes_after_a_known_failure_is_tried_without_its_cause() -> None:
+    def judge(program: Program) -> Outcome:
+        return masks_are_broken() if program.mask is not None else PASSED
+
+    known = bucket_of(Program(kernel=Handwritten(), mask=Causal()), masks_are_broken())
+    assert not known.needs_trigger
+    executor = Scripted(judge)
+    report = executor.run_shard(replace(SHARD, known=(known,)))
+    failed = report.counts["failed"]
+    assert failed > 0
+    assert report.executed == len(executor.ran) == SHARD.size + failed
+    for before, after in pairwise(executor.ran):
+        if before.mask is not None:
+            assert after.mask is None

@@ -17,6 +17,7 @@ from attnfuzz.generators.kernels.graph.spec import Graph, MaskForm
 from attnfuzz.generators.model.expressions import mask_axes
 from attnfuzz.generators.model.masks import Causal, KeyPadding, Mask
 from attnfuzz.generators.model.program import Call, Input, Layout, Program, Shape, Surround
+from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.strategies import kernel
 from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
 from attnfuzz.generators.strategies.inputs import BSHD
@@ -99,7 +100,9 @@ class Drawing(kernel.Drawing):
             grad_mode="default" if training is not None else draw(self.running.grad_mode),
             dirty_memory=draw(self.running.dirty),
         )
-        return fit.fitted(p, self._graph(draw, p, family, idiom))
+        p = fit.fitted(p, self._graph(draw, p, family, idiom))
+        # A step may need an extent as a number that further calls have another of.
+        return replace(p, calls=()) if p.calls and problems(p) else p
 
     def _graph(self, draw: Draw, p: Program, family: str, idiom: Idiom | None) -> Graph:
         given: Any = "merged" if family == "projected" else draw(self.given)

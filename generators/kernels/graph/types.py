@@ -134,9 +134,39 @@ def problems(program: Program, graph: Graph) -> Iterator[Problem]:
         if problem is not None:
             yield problem
             return
+    problem = next(_as_written(program, graph), None)
+    if problem is not None:
+        yield problem
+        return
     yield from _unused(program, graph)
     if graph.decode is not None:
         yield from _another_meaning(program, graph)
+
+
+def _as_written(program: Program, graph: Graph) -> Iterator[Problem]:
+    """That a step asks for an extent as a number where calls differ in it: all calls fit, but the
+    one function that is written for them has a name there."""
+    every = [extents for _, extents in scopes_of_calls(program, graph)]
+    named: list[Mapping[str, Size]] = []
+    if graph.decode is not None:
+        named.append(decoding.written_sizes(program, graph.decode))
+        named.append(decoding.names_of_sizes(program, graph.decode))
+    else:
+        shape = program.shape
+        first = (("B", shape.batch), ("Lq", shape.q_len), ("Lkv", shape.kv_len))
+        batch, q_len, kv_len = (
+            size if all(extents[name] == size for extents in every) else name
+            for name, size in first
+        )
+        named.append(sizes(program, batch, q_len, kv_len))
+    for extents in named:
+        at = -1
+        try:
+            for _ in scopes(graph, arguments(program, graph, extents)):
+                at += 1
+        except Unfit as unfit:
+            yield Problem(f"kernel.steps[{at}].{unfit.key}", unfit.sentence)
+            return
 
 
 def _another_meaning(program: Program, graph: Graph) -> Iterator[Problem]:

@@ -18,7 +18,7 @@ TWO := -n 2 --dist worksteal
 RESULTS := campaigns/smoke-$(shell date +%Y%m%d-%H%M%S)
 
 .DEFAULT_GOAL := help
-.PHONY: help install fuzz test test-fast lint kernels clean
+.PHONY: help install fuzz browser test test-fast lint kernels clean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -32,9 +32,17 @@ $(STAMP): pyproject.toml constraints.txt
 install: $(STAMP)
 
 fuzz: $(STAMP)
-	$(BIN)/attnfuzz launch configs/smoke.yaml --dir $(RESULTS)
+	$(BIN)/attnfuzz launch configs/smoke.yaml --dir $(RESULTS) --html $(RESULTS)/report.html
 
-test: $(STAMP)
+# Tests of the pages need a browser. Where none can be installed they do not run, which the last
+# lines of `make test` say.
+browser:
+	@for one in chromium chromium-browser google-chrome; do command -v $$one >/dev/null && exit 0; done; \
+	test "$$(id -u)" = 0 || exit 0; \
+	{ apt-get update && apt-get install -y --no-install-recommends chromium fonts-dejavu-core; } \
+		>/dev/null 2>&1 || true
+
+test: $(STAMP) browser
 	$(BIN)/python -m pytest $(TWO)
 
 test-fast: $(STAMP)

@@ -36,6 +36,8 @@ from random import Random
 from rich.console import Console
 from rich.table import Table
 
+from attnfuzz.corpus.files import UNFINISHED
+from attnfuzz.corpus.replays import REPLAYS
 from benchmarks.hostile_base import CASES, copy_of, make_base
 from benchmarks.hostile_mutations import CANARY, FIELDS, OF_DATABASES, OF_FILES, SECRET, TEXTS
 from benchmarks.hostile_watch import Watch, install, stub
@@ -44,7 +46,7 @@ DEADLINE_S = 20
 BATCH = 250
 KNOWN = "known issues"
 KINDS = (*OF_FILES, *OF_DATABASES, KNOWN)
-COMMANDS = ("replay", "triage", "show", "render", "launch", "resume")
+COMMANDS = ("replay", "triage", "show", "report", "render", "launch", "resume")
 WRONG = ("defect", "hang", "executed", "printed", "leaked")
 
 
@@ -84,7 +86,7 @@ def mutate(work: Path, bucket: str, random: Random) -> tuple[str, Path]:
 def commands(file: Path, work: Path, bucket: str, random: Random) -> list[tuple[str, list[str]]]:
     """The commands that read `file`, which was tampered with, or what is beside it."""
     corpus, campaign, config = str(work / "corpus"), str(work / "campaign"), str(work / "c.yaml")
-    name = bucket.partition("-")[0]
+    name, page = bucket.partition("-")[0], str(work / "out" / "page.html")
     form = random.choice(([], ["--json"], ["--markdown"]))
     as_json = random.choice(([], ["--json"]))
     launch = ("launch", ["launch", config, "--dir", str(work / "out"), *as_json])
@@ -93,6 +95,7 @@ def commands(file: Path, work: Path, bucket: str, random: Random) -> list[tuple[
     in_campaign = [
         ("triage", ["triage", campaign, *as_json]),
         ("show", ["show", name, "--dir", campaign, *form]),
+        ("report", ["report", campaign, "--html", page]),
         resume,
     ]
     if file.name == "known_issues.yaml":
@@ -104,6 +107,7 @@ def commands(file: Path, work: Path, bucket: str, random: Random) -> list[tuple[
         ("replay", ["replay", corpus, *as_json, *allow]),
         ("triage", ["triage", corpus, *as_json]),
         show,
+        ("report", ["report", corpus, "--html", page]),
         launch,
     ]
     if file.name == "program.yaml":
@@ -198,7 +202,8 @@ def batch(base: Path, seed: int, numbers: range, real: int) -> Iterator[Found]:
             copy_of(base, work, bucket)
             kind, file = mutate(work, bucket, random)
             os.chdir(work)
-            watch.writable = tuple(f"{work / name}" for name in ("campaign", "out")) + (
+            noted = tuple(f"corpus/{start}{REPLAYS}" for start in ("", UNFINISHED))
+            watch.writable = tuple(f"{work / name}" for name in ("campaign", "out", *noted)) + (
                 os.path.join(tempfile.gettempdir(), "hostile-scratch-"),
                 os.path.join(tempfile.gettempdir(), "attnfuzz-read-"),
             )

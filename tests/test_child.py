@@ -53,6 +53,7 @@ def test_a_wrong_eager_result_is_blamed_on_eager() -> None:
     assert found["output"] == "out"
     assert found["error"] > found["budget"] > 0
     assert "elements of out" in failure["evidence"]
+    assert "error map of out" in failure["evidence"]
 
 
 def test_a_wrong_gradient_is_found_and_named() -> None:

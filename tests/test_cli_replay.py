@@ -16,6 +16,7 @@ import pytest
 
 from attnfuzz.corpus.bucket import new_bucket
 from attnfuzz.corpus.case import Case, Preload, write_bucket, write_case
+from attnfuzz.corpus.replays import read_replays
 from attnfuzz.corpus.signature import signature
 from attnfuzz.fuzz.errors import EXIT_BAD_INPUT, EXIT_CHANGED, EXIT_OK
 from attnfuzz.fuzz.replay.verdict import seen_failure
@@ -123,12 +124,16 @@ def test_replay_tells_as_recorded_fixed_and_changed_apart(scratch: Path, attnfuz
     assert "changed to nonfinite" in told[str(changed)]["tells"]
     assert told[str(fixed)]["environment"]["torch"][0] == "0.0.1"
     assert not (scratch / "executed").exists()
+    (noted,) = read_replays(scratch)
+    assert noted.counts == {"as_recorded": 1, "changed": 1, "fixed": 1}
+    assert noted.others == {fixed.name: "fixed", changed.name: "changed"}
     alone = attnfuzz("replay", same)
     assert alone.returncode == EXIT_OK, alone.stderr
     assert "1 case: 1 as recorded" in alone.stdout
     name = same.parent.name.partition("-")[0]
     by_id = attnfuzz("replay", name, "--dir", scratch)
     assert by_id.returncode == EXIT_OK and str(same) in by_id.stdout, by_id.stderr
+    assert read_replays(scratch) == [noted]  # of all that is there only
 
 
 @pytest.mark.slow

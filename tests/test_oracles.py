@@ -106,6 +106,18 @@ def test_what_is_not_finite_where_it_should_be(wrong: float) -> None:
     assert judgement.diffs[0]["error"] is None
 
 
+@pytest.mark.parametrize(("added", "signs"), [(1.0, "456789"), (float("nan"), "N")])
+def test_a_map_shows_where_an_output_is_off(added: float, signs: str) -> None:
+    args = qkv(100, torch.float32)
+    actual = {"out": attention(*args).clone()}
+    actual["out"][1, 0, 99, 5] += added
+    told = numbers.judge(expectation(args), actual).evidence["error map of out"]
+    head, *lines = told.splitlines()
+    assert head.startswith("100 x 16:")
+    assert lines[:63] == ["." * 16] * 63  # of 64 for 100 rows
+    assert lines[63].replace(lines[63][5], ".") == "." * 16 and lines[63][5] in signs
+
+
 def test_nothing_is_judged_where_the_reference_is_not_finite() -> None:
     def dead_row(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         out = attention(q, k, v).clone()

@@ -194,3 +194,12 @@ def test_what_hangs_is_as_urgent_as_its_shorter_deadlines_allow() -> None:
     assert candidate_s(replace(hang, failure=asleep), Deadlines(compile=20, idle=8)) == 1.5 + 2
     slow = replace(hang, failure=Failure(kind=FailureKind.COMPILE_ERROR, phase=Phase.COMPILE))
     assert candidate_s(slow, Deadlines(compile=20)) == 61.5
+
+
+def test_what_was_spent_is_counted_from_the_beginning() -> None:
+    fair = FairShare(share=0.5, window_s=1.0)
+    fair.start(1, True, 0.0)
+    fair.stop(1, 4.0)
+    fair.start(2, False, 5.0)
+    assert fair.spent(10_000.0) == {True: 4.0, False: 9995.0}
+    assert fair.busy(10_000.0) == {True: 0.0, False: 1.0}

@@ -8,6 +8,7 @@ near enough to the dtype's maximum for an overflow, or noise makes it so too.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,9 @@ from attnfuzz.actors.oracles.expectation import Expectation
 from attnfuzz.actors.oracles.oracle import Judged, Oracle, Run, fail_on
 
 SHOWN = 8
+
+MAP_SIZE = 64
+"""Rows and columns of an error map, at most."""
 
 
 class Numbers(Oracle):
@@ -69,6 +73,7 @@ def judge(expectation: Expectation, actual: Outputs, eager: Outputs | None = Non
             nonfinite |= infinite is not None
             diffs.append(found)
             evidence[f"elements of {name}"] = comparison.elements()
+            evidence[f"error map of {name}"] = comparison.error_map(found["budget"])
     return Judgement(diffs, nonfinite, evidence)
 
 
@@ -187,6 +192,27 @@ class _Comparison:
             pair = f"{float(self.expected[at]):.9g}  {float(self.actual[at]):.9g}"
             lines.append(f"{_index(at, self.shape)}  {pair}")
         return "\n".join(lines)
+
+    def error_map(self, budget: float | None) -> str:
+        """Where in the last two dimensions the error is above `budget`, a character for each place,
+        which stands for the worst element there of the other dimensions."""
+        error = torch.where(self.actual.isfinite(), self.error / (budget or torch.inf), torch.inf)
+        error = torch.where(self.judged, error, 0.0)
+        rows, columns = (1, 1, *self.shape)[-2:]
+        worst = error.reshape(-1, rows, columns).amax(0)
+        size = min(rows, MAP_SIZE), min(columns, MAP_SIZE)
+        worst = torch.nn.functional.adaptive_max_pool2d(worst[None], size)[0]
+        return "\n".join([
+            f"{rows} x {columns}: . within the budget, 0 to 9 above it by that power of ten, "
+            "N not finite",
+            *("".join(map(_level, row)) for row in worst.tolist()),
+        ])  # fmt: skip
+
+
+def _level(ratio: float) -> str:
+    if ratio == math.inf:
+        return "N"
+    return "." if ratio <= 1 else str(min(9, int(math.log10(ratio))))
 
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:

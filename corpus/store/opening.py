@@ -96,7 +96,7 @@ class Reading:
         try:
             if path.stat().st_size == 0:
                 raise StoreError(mismatch(path, A_CAMPAIGN, "an empty file"))
-            if _is_running(path.with_name(LOCK)):
+            if is_running(path.with_name(LOCK)):
                 return _engine(path, "mode=ro")
             if _log_size(path) == 0:
                 return _engine(path, "immutable=1")
@@ -151,8 +151,9 @@ def _check(engine: Engine, path: Path) -> None:
         examine(connection, path)
 
 
-def _is_running(lock: Path) -> bool:
-    """Whether a campaign holds `lock`. Raises OSError where that cannot be found out."""
+def is_running(lock: Path) -> bool:
+    """Whether a campaign holds `lock`, the file `LOCK`. Raises OSError where that cannot be found
+    out."""
     try:
         handle = os.open(lock, os.O_RDONLY | os.O_NONBLOCK)
     except FileNotFoundError:

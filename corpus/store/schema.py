@@ -17,6 +17,7 @@ from sqlalchemy import (
     Engine,
     Float,
     ForeignKey,
+    Index,
     Integer,
     MetaData,
     String,
@@ -30,11 +31,11 @@ from sqlalchemy.exc import DBAPIError
 from attnfuzz.generators.reading.complaints import located, mismatch
 from attnfuzz.generators.reading.safe_yaml import MAX_DIGITS
 
-VERSION = 3
+VERSION = 4
 """Of the tables below, in the database's `user_version`."""
 
-READABLE = (2, VERSION)
-"""Version 2 has all tables but `environments`."""
+READABLE = (2, 3, VERSION)
+"""Version 2 lacks `environments`, and both older ones lack `progress`."""
 
 LOCK_WAIT_S = 30
 
@@ -103,6 +104,25 @@ FAILURES = Table(
     Column("best_outcome", JSON(none_as_null=True)),
     Column("evaluated", Integer, nullable=False, default=0),
 )
+
+# What is listed of failures: without it, each list would read every program and outcome.
+LISTED = Index(
+    "ix_failures_listed", *(FAILURES.c[name] for name in ("bucket", "strong", "state", "shard"))
+)
+
+# The campaign at one moment, every few seconds: see `progress.Progress`.
+PROGRESS = Table(
+    "progress",
+    METADATA,
+    Column("number", Integer, primary_key=True),
+    *(Column(name, Float, nullable=False) for name in ("at", "elapsed_s", "cpu")),
+    *(Column(name, Float, nullable=False) for name in ("finding_s", "investigating_s")),
+    *(Column(name, Integer, nullable=False) for name in ("executed", "failed", "buckets")),
+    *(Column(name, Integer, nullable=False) for name in ("pending", "workers", "busy")),
+)
+
+NEWER = frozenset({ENVIRONMENTS.name, PROGRESS.name})
+"""Tables that older databases lack."""
 
 VARIANTS = Table(
     "variants",
@@ -182,6 +202,7 @@ def prepare(engine: Engine, path: Path) -> None:
         raise StoreError(mismatch(path, f"a campaign of version {VERSION}", f"version {found}"))
     with transaction(engine, path, writes=True) as connection:
         METADATA.create_all(connection)
+        LISTED.create(connection, checkfirst=True)
         connection.exec_driver_sql(f"PRAGMA user_version={VERSION}")
 
 

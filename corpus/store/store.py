@@ -8,19 +8,21 @@ twice changes nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from sqlalchemy import Connection, case, delete, func, select, update
 from sqlalchemy.dialects.sqlite import insert
 
-from attnfuzz.corpus.bucket import Bucket, bucket_to_data
+from attnfuzz.corpus.bucket import Bucket
 from attnfuzz.corpus.signature import signature
 from attnfuzz.corpus.store.environments import environment_of, record_environment
+from attnfuzz.corpus.store.inserts import as_found, insert_failure, put_bucket
 from attnfuzz.corpus.store.opening import Reading, Writing
+from attnfuzz.corpus.store.progress import Progress, record_progress
 from attnfuzz.corpus.store.rows import (
     ENDS,
     CampaignRow,
@@ -44,13 +46,15 @@ from attnfuzz.corpus.store.schema import (
     upsert,
 )
 from attnfuzz.corpus.store.stored import bucket_row, row_of
-from attnfuzz.generators.model.codec import outcome_to_data, program_id, to_data
+from attnfuzz.generators.model.codec import outcome_to_data, to_data
 from attnfuzz.generators.model.outcome import Outcome
 from attnfuzz.generators.model.program import Program
 
 __all__ = ["DATABASE", "FailureRow", "State", "Store", "StoreError", "Totals"]
 
 DATABASE = "campaign.sqlite"
+
+Read = TypeVar("Read")
 
 _TIMES = ("cpu_s", "wall_s", "harness_cpu_s")
 
@@ -92,8 +96,7 @@ class Store:
         resumed campaign's configuration and versions replace those recorded, but what was found
         before keeps its own (see `environment`)."""
         with self._writing() as connection:
-            this = CAMPAIGN.c.one == 1
-            found = connection.execute(select(CAMPAIGN.c.seed).where(this)).scalar_one_or_none()
+            found = connection.execute(select(CAMPAIGN.c.seed)).scalar_one_or_none()
             if found is not None and found != seed:
                 raise StoreError(
                     f"{self.path}: the campaign was begun with seed {found}, not {seed}"
@@ -115,6 +118,16 @@ class Store:
         with self._reading() as connection:
             return environment_of(connection, failure.number, self.path)
 
+    def record_progress(self, now: Progress) -> None:
+        """Write down how far the campaign is."""
+        with self._writing() as connection:
+            record_progress(connection, now)
+
+    def read(self, query: Callable[[Connection, Path], Read]) -> Read:
+        """What `query`, one of `listing` or `progress`, reads."""
+        with self._reading() as connection:
+            return query(connection, self.path)
+
     # Shards
 
     def record_shard(self, report: Report) -> list[FailureRow]:
@@ -135,7 +148,7 @@ class Store:
             add_counts(connection, "rejection", report.rejections)
             add_counts(connection, "feature", report.features)
             found = [
-                _add(connection, program, outcome, report.index, report.target)
+                insert_failure(connection, program, outcome, report.index, report.target)
                 for program, outcome in report.failures
             ]
             numbers = [number for number in found if number is not None]
@@ -200,7 +213,7 @@ class Store:
     ) -> FailureRow | None:
         """Record a failure met outside a shard's run; None when its program is recorded already."""
         with self._writing() as connection:
-            number = _add(connection, program, outcome, shard, target)
+            number = insert_failure(connection, program, outcome, shard, target)
             if number is None:
                 return None
             return self._failures(connection, FAILURES.c.number == number)[0]
@@ -252,7 +265,7 @@ class Store:
             values["best"], values["best_outcome"] = to_data(best[0]), outcome_to_data(best[1])
         with self._writing() as connection:
             if bucket is not None:
-                _save_bucket(connection, bucket)
+                put_bucket(connection, bucket)
                 values["bucket"] = bucket.id
             query = update(FAILURES).where(FAILURES.c.program_id == program).values(values)
             if connection.execute(query).rowcount == 0:
@@ -264,7 +277,7 @@ class Store:
             this = FAILURES.c.program_id == program
             (there,) = self._failures(connection, this)
             given = there.program
-            connection.execute(update(FAILURES).where(this).values(_as_found(given, outcome)))
+            connection.execute(update(FAILURES).where(this).values(as_found(given, outcome)))
             return self._failures(connection, this)[0]
 
     def rekey(self) -> None:
@@ -286,14 +299,14 @@ class Store:
                     if row.best and row.best_outcome and row.best_outcome.failure
                 ]
                 if keys and bucket.strong not in keys:
-                    _save_bucket(connection, replace(bucket, strong=keys[0]))
+                    put_bucket(connection, replace(bucket, strong=keys[0]))
 
     # Buckets
 
     def save_bucket(self, bucket: Bucket) -> None:
         """Record a bucket, or what is known of it now."""
         with self._writing() as connection:
-            _save_bucket(connection, bucket)
+            put_bucket(connection, bucket)
 
     def withdraw_bucket(self, name: str) -> None:
         """Forget the bucket with that id: its failures are flaky, and have none."""
@@ -378,34 +391,3 @@ class Store:
 def _plain(report: Report) -> dict[str, Any]:
     """Everything in the report but the failures, which have rows of their own."""
     return {name: value for name, value in sorted(vars(report).items()) if name != "failures"}
-
-
-def _add(
-    connection: Connection, program: Program, outcome: Outcome, shard: int | None, target: str
-) -> int | None:
-    query = insert(FAILURES).values(
-        program_id=program_id(program),
-        program=to_data(program),
-        shard=shard,
-        target=target,
-        **_as_found(program, outcome),
-    )
-    return connection.execute(
-        query.on_conflict_do_nothing().returning(FAILURES.c.number)
-    ).scalar_one_or_none()
-
-
-def _as_found(program: Program, outcome: Outcome) -> dict[str, Any]:
-    """What a row says of a failure that nothing has been done with. Raises ValueError."""
-    if outcome.failure is None:
-        raise ValueError("expected the outcome of a failure")
-    return {
-        "outcome": outcome_to_data(outcome),
-        "strong": signature(outcome.failure, program).strong,
-        "state": State.NEW.value,
-    }
-
-
-def _save_bucket(connection: Connection, bucket: Bucket) -> None:
-    values = {"id": bucket.id, "strong": bucket.strong, "data": bucket_to_data(bucket)}
-    upsert(connection, BUCKETS, values, ("id",))

@@ -24,6 +24,7 @@ from attnfuzz.actors.targets.registry import target_for
 from attnfuzz.corpus.store.store import Store
 from attnfuzz.fuzz.campaign.config import CampaignConfig, profiles_on
 from attnfuzz.fuzz.campaign.findings_queue import FindingsQueue, Work
+from attnfuzz.fuzz.campaign.recorder import Recorder
 from attnfuzz.fuzz.campaign.schedule import FairShare, Timetable
 from attnfuzz.fuzz.campaign.views import bucket_views
 from attnfuzz.fuzz.pool.pool import Pool
@@ -95,6 +96,7 @@ class Campaign:
         self._clock = clock
         self._timetable = Timetable(config.minutes * 60)
         self._fair = FairShare(config.minimize.pool_share, pool.size)
+        self._recorder = Recorder(store, self._fair)
         self._queue = FindingsQueue(
             config,
             directory,
@@ -123,6 +125,7 @@ class Campaign:
             self._queue.close()
             snapshot = self._snapshot("done")
             self._on_snapshot(snapshot)
+            self._recorder.record(snapshot, self._clock())
         return CampaignResult(ended, self._directory, snapshot)
 
     def _loop(self) -> str:
@@ -145,7 +148,9 @@ class Campaign:
                 self._take(one)
             if self._clock() - last_shown >= TICK_S:
                 last_shown = self._clock()
-                self._on_snapshot(self._snapshot(self._doing(elapsed)))
+                snapshot = self._snapshot(self._doing(elapsed))
+                self._on_snapshot(snapshot)
+                self._recorder.record_sometimes(snapshot, last_shown)
         return "interrupted"
 
     def _fill(self) -> None:

@@ -29,6 +29,7 @@ class FairShare:
     window_s: float = WINDOW_S
     running: dict[Handle, tuple[bool, float]] = field(default_factory=dict)
     _ended: deque[tuple[bool, float, float]] = field(default_factory=deque)
+    _spent: dict[bool, float] = field(default_factory=lambda: {True: 0.0, False: 0.0})
 
     def start(self, handle: Handle, investigates: bool, now: float) -> None:
         """Notes that a task has started at time `now` (seconds), and of which kind it is."""
@@ -38,6 +39,7 @@ class FairShare:
         """Counts the time of a task that has ended. Raises KeyError if it was never started."""
         investigates, since = self.running.pop(handle)
         self._ended.append((investigates, since, now))
+        self._spent[investigates] += now - since
 
     def investigate_next(self, now: float) -> bool:
         """Whether investigating has had less than its share, and leaves a worker."""
@@ -57,6 +59,13 @@ class FairShare:
         for investigates, since, until in (*self._ended, *going_on):
             busy[investigates] += max(0.0, until - max(since, begin))
         return busy
+
+    def spent(self, now: float) -> dict[bool, float]:
+        """The same since the beginning."""
+        spent = dict(self._spent)
+        for investigates, since in self.running.values():
+            spent[investigates] += now - since
+        return spent
 
 
 @dataclass(frozen=True)

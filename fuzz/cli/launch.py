@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from attnfuzz.fuzz.cli.common import Json, console, emit, interpreter, note
-from attnfuzz.fuzz.errors import EXIT_INTERRUPTED, EXIT_OK, UserError
+from attnfuzz.fuzz.errors import EXIT_INTERRUPTED, EXIT_OK, UserError, user_path
 from attnfuzz.fuzz.report.counted import counted
+from attnfuzz.fuzz.report.escape import say
 from attnfuzz.fuzz.shipped import configuration
 from attnfuzz.generators.model.outcome import OF_SETUP
 
@@ -46,6 +48,10 @@ def launch(
             help="The Python whose torch is tested, instead of the configuration's.",
         ),
     ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write the report there when it has ended."),
+    ] = None,
     resume: Annotated[
         bool,
         typer.Option("--resume", help="Go on with the campaign in the directory, if one is there."),
@@ -73,17 +79,22 @@ def launch(
     if not resume and _is_there(folder / DATABASE):
         raise UserError(f"{folder}: a campaign is there; add --resume, or name another --dir")
     from attnfuzz.fuzz.campaign.launch import launch as run
-    from attnfuzz.fuzz.report.findings import campaign_json, campaign_table
+    from attnfuzz.fuzz.report import findings
     from attnfuzz.fuzz.report.live import watching
 
     with watching("json" if as_json else "auto") as show:
         result = run(loaded, folder, show, str(file))
     with Store(folder, create=False) as store:
         if as_json:
-            emit({"ended": result.ended, **campaign_json(store, folder)})
+            emit({"ended": result.ended, **findings.campaign_json(store, folder)})
         else:
-            console().print(campaign_table(store, folder))
+            console().print(findings.campaign_table(store, folder))
+        worst = findings.worst(store, folder)
         not_run = [why for why in store.totals().rejections if why.startswith(OF_SETUP)]
+    if html is not None:
+        _write_report(folder, html)
+        if not as_json:
+            say("\n" + next_steps(file, folder, html, worst))
     if result.snapshot.not_run:
         programs = counted(result.snapshot.not_run, "program")
         note(f"attnfuzz: not run: {programs}, {'; '.join(not_run[:3])}")
@@ -91,6 +102,29 @@ def launch(
         tasks = counted(result.snapshot.defects, "task")
         note(f"attnfuzz: {tasks} failed by attnfuzz's own fault")
     raise typer.Exit(EXIT_INTERRUPTED if result.ended == "interrupted" else EXIT_OK)
+
+
+def _write_report(folder: Path, html: Path) -> None:
+    from attnfuzz.fuzz.dashboard.html_report import write_report
+    from attnfuzz.fuzz.dashboard.sources import sources
+
+    (source,) = sources([folder])
+    with contextlib.closing(source), user_path(html):
+        write_report(source, html)
+
+
+def next_steps(config: Path, folder: Path, html: Path, worst: str | None) -> str:
+    """Three lines: what to open, and what to do next with the bucket `worst`, if anything was
+    found."""
+    looks = f"attnfuzz show {worst} --dir {folder}"
+    further = f"attnfuzz launch {config} --dir {folder} --resume"
+    steps = {
+        f"open {html}": "everything about what was found, in a browser",
+        looks if worst else further: "the worst of it" if worst else "goes on looking",
+        f"attnfuzz dashboard {folder}": "the same as pages, with every failing program",
+    }
+    longest = max(map(len, steps))
+    return "\n".join(f"{step:{longest}}   {what}" for step, what in steps.items())
 
 
 def _is_there(database: Path) -> bool:

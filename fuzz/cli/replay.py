@@ -95,7 +95,8 @@ def replay(
     A case runs on the target that it was recorded on. Where one of a virtual card is run on a
     device instead (`--target cuda`), that confirms or refutes it, which is recorded beside the
     case. One whose target is not to be had with this toolchain (a virtual card without triton, say)
-    is not run, which is reported and counted.
+    is not run, which is reported and counted. A replay of a whole campaign or corpus is written
+    down in its `replays.jsonl`, which the dashboard shows.
 
     `attnfuzz replay campaigns/night --toolchain /opt/torch-2.12/bin/python`
     `attnfuzz replay 3f9a --dir campaigns/night`
@@ -105,6 +106,7 @@ def replay(
     """
     from attnfuzz.corpus.case import find_cases, read_case
     from attnfuzz.fuzz.replay.confirmations import record
+    from attnfuzz.fuzz.replay.history import note_replay
     from attnfuzz.fuzz.replay.session import Places, replay_all
 
     wanted, are_shipped = _folders(paths or (), directory)
@@ -124,6 +126,9 @@ def replay(
     places = Places(folders, on, python, files, allowed, workers, report)
     results, there = replay_all(cases, places)
     record(folders, cases, on, results, there, report=report)
+    whole = _whole(paths or (), directory)
+    if whole is not None:
+        note_replay(whole, cases, results, there, report)
     verdicts = Counter(result.verdict.value for result in results)
     if as_json:
         rows = zip(folders, cases, results, there, strict=True)
@@ -151,6 +156,20 @@ def _folders(paths: Sequence[Path], directory: Path | None) -> tuple[list[Path],
             is_id = HEX.fullmatch(str(path)) and not path.exists()
         wanted.append(bucket_folder_of(home, str(path)) if is_id else path)
     return wanted, directory is None and all(home in (one, one.parent) for one in wanted)
+
+
+def _whole(paths: Sequence[Path], directory: Path | None) -> Path | None:
+    """The campaign or corpus all of whose cases are replayed, unless it is an installed one."""
+    from attnfuzz.corpus.store.store import DATABASE
+    from attnfuzz.fuzz.report.findings import bucket_folders
+
+    given = [directory] if not paths and directory else paths
+    if len(given) != 1:
+        return None
+    one = shipped.find(given[0])
+    installed = one.resolve().is_relative_to((shipped.HOME / "corpus").resolve())
+    is_whole = one.is_dir() and ((one / DATABASE).exists() or bucket_folders(one))
+    return one if is_whole and not installed else None
 
 
 def _print_changes(

@@ -13,6 +13,9 @@ import typer
 
 KEPT = frozenset("\n\t")
 
+LONGEST = 20_000
+"""Characters shown of one text."""
+
 
 def plain(text: str) -> str:
     r"""`text` with every character that is not printed spelled out (`\x1b`, `\u202e`), line breaks
@@ -21,6 +24,12 @@ def plain(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() or one in KEPT else _spelled(one) for one in text)
+
+
+def cut(text: str) -> str:
+    """`text`, without what is longer than anybody reads."""
+    left_out = len(text) - LONGEST
+    return text if left_out <= 0 else f"{text[:LONGEST]}\n({left_out:,} more characters)"
 
 
 def _spelled(one: str) -> str:

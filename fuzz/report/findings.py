@@ -190,6 +190,12 @@ def campaign_table(store: Store, directory: Path) -> RenderableType:
     return report.triage(totals(store), rows(store, directory), apart(store), str(directory))
 
 
+def worst(store: Store, directory: Path) -> str | None:
+    """The id of the first in the table: of a bucket, or of a failure that has none."""
+    ordered = report.worst_first(rows(store, directory)) or report.worst_first(apart(store))
+    return ordered[0].id if ordered else None
+
+
 def campaign_json(store: Store, directory: Path) -> dict[str, object]:
     """The same as data."""
     return report.triage_json(totals(store), rows(store, directory), apart(store), str(directory))

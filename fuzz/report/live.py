@@ -86,7 +86,7 @@ def line(snapshot: Snapshot) -> str:
         f"{counted(s.executed, 'program')} ({s.rate:.1f}/s): {s.passed:,} passed, "
         f"{s.rejected:,} rejected, {s.failed:,} failed"
         + (f", {s.not_run:,} not run" if s.not_run else ""),
-        f"{counted(_buckets(s), 'bucket')}, {_known(s)}{s.pending} pending{_waiting(s)}",
+        f"{counted(bucket_count(s), 'bucket')}, {_known(s)}{s.pending} pending{_waiting(s)}",
         f"{s.busy}/{s.workers} workers, CPU {s.cpu:.0%}",
         s.doing,
     ]
@@ -102,7 +102,8 @@ def _waiting(snapshot: Snapshot) -> str:
     return f" (one for {clock(snapshot.waits_s)})" if snapshot.waits_s >= 60 else ""
 
 
-def _buckets(snapshot: Snapshot) -> int:
+def bucket_count(snapshot: Snapshot) -> int:
+    """How many buckets were found, those known before left out."""
     return sum(bucket.state in ("done", "variants") for bucket in snapshot.buckets)
 
 

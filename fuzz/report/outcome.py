@@ -11,7 +11,7 @@ from rich.text import Text
 
 from attnfuzz.actors.targets.registry import DEFAULT, TARGETS
 from attnfuzz.corpus.signature import signature
-from attnfuzz.fuzz.report.escape import plain
+from attnfuzz.fuzz.report.escape import cut, plain
 from attnfuzz.fuzz.report.tables import facts
 from attnfuzz.generators.model.codec import outcome_to_data, program_id
 from attnfuzz.generators.model.outcome import CompiledKernel, Diff, Failure, Frame, Outcome
@@ -83,13 +83,14 @@ def failure_text(program: Program, failure: Failure) -> RenderableType:
         pairs["signal"] = failure.signal
     if failure.raised is not None:
         pairs["exception"] = failure.raised.type
-        pairs["message"] = failure.raised.message
+        pairs["message"] = cut(failure.raised.message)
         pairs["frames"] = "\n".join(map(frame_text, failure.raised.frames[-FRAMES_SHOWN:]))
     parts: list[RenderableType] = [facts({name: text for name, text in pairs.items() if text})]
     if failure.diffs:
         parts += ["", diff_table(failure.diffs)]
     for name, text in failure.evidence.items():
-        parts += ["", Rule(Text(plain(name)), align="left", style="dim"), Text(plain(tail(text)))]
+        shown = plain(cut(tail(text)))
+        parts += ["", Rule(Text(plain(name)), align="left", style="dim"), Text(shown)]
     return Group(*parts)
 
 

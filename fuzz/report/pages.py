@@ -52,8 +52,10 @@ def _by_id(corpus: Path) -> dict[str, Path]:
 
 def _campaign_page(store: Store, directory: Path, name: str) -> Page:
     buckets = store.buckets()
-    unbucketed = {row.id: row for row in apart(store)}
-    wanted = _only(name, [*(bucket.id for bucket in buckets), *unbucketed], directory)
+    ids = [bucket.id for bucket in buckets]
+    is_bucket = any(one.startswith(name) for one in ids)
+    unbucketed = {} if is_bucket else {row.id: row for row in apart(store)}
+    wanted = _only(name, [*ids, *unbucketed], directory)
     if wanted in unbucketed:
         found = store.failure(wanted)
         assert found is not None

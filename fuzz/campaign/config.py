@@ -17,6 +17,7 @@ from attnfuzz.actors.sandbox.job import Deadlines, Limits
 from attnfuzz.actors.targets.registry import DEFAULT, TARGETS
 from attnfuzz.actors.targets.target import DEVICE_KERNELS
 from attnfuzz.fuzz.errors import UserError
+from attnfuzz.fuzz.reduce.variants import BASELINE
 from attnfuzz.fuzz.toolchains.named import resolve, shown
 from attnfuzz.generators.reading.complaints import complaint, mismatch
 from attnfuzz.generators.reading.safe_yaml import ProgramError, load_yaml_safely, read_text
@@ -104,10 +105,17 @@ class CampaignConfig(_Section):
         return self.toolchain or sys.executable
 
     @property
+    def has_variants(self) -> bool:
+        """Whether minimized programs are run in any other way."""
+        return self.variants or bool(self.others)
+
+    @property
     def others(self) -> dict[str, str]:
         """The interpreters of further toolchains that minimized programs run with, by what their
         results are called: "baseline=…" first, then "toolchain=…"."""
-        first = {} if self.baseline is None else {f"baseline={shown(self.baseline)}": self.baseline}
+        first = (
+            {} if self.baseline is None else {f"{BASELINE}{shown(self.baseline)}": self.baseline}
+        )
         rest = {f"toolchain={shown(one)}": one for one in self.toolchains if one != self.baseline}
         return first | rest
 

@@ -27,10 +27,11 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="What the toolchain is
 
 def register(app: typer.Typer) -> None:
     """Adds the commands to the application."""
+    for name, command in {"add": add, "list": list_all, "remove": remove}.items():
+        toolchain.command(name)(command)
     app.add_typer(toolchain, name="toolchain")
 
 
-@toolchain.command()
 def add(
     name: Name,
     torch: Annotated[
@@ -88,7 +89,6 @@ def add(
         say(f"{name}: torch {made.record.torch}, Python {made.record.python}")
 
 
-@toolchain.command("list")
 def list_all(as_json: Json = False) -> None:
     """List the toolchains: versions, size, and the targets that each can serve.
 
@@ -118,7 +118,6 @@ def list_all(as_json: Json = False) -> None:
     raise typer.Exit(EXIT_CHANGED if broken or any(row.error for row in rows) else 0)
 
 
-@toolchain.command()
 def remove(name: Name) -> None:
     """Take a toolchain away, or what is left of one that was never finished.
 

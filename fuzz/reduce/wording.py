@@ -15,6 +15,9 @@ from attnfuzz.corpus.signature import diagnosis, exception_type, is_telling, pha
 from attnfuzz.corpus.volatile import mask_volatile
 from attnfuzz.generators.model.outcome import Failure
 
+FIRST_WORDS = 6
+"""Words of a message's first sentence that are enough to know an error by."""
+
 _QUOTED = re.compile(r"(\w+(?:Error|Exception))\(\\*(['\"])(.+)", re.S)
 """An exception that another one's message quotes, as `repr` gives it."""
 
@@ -39,6 +42,8 @@ def _reraised(then: Failure, now: Failure) -> str | None:
         if types[0] != types[1]:
             return f"the same error within {types[1]}, then {types[0]}"
         return "the same error, raised in another frame"
+    if types[0] == types[1] and _begin_alike(error, error_now):
+        return "the same error, explained in other words"
     frames = significant_frames(then.raised.frames)
     if (
         types[0] == types[1]
@@ -47,6 +52,12 @@ def _reraised(then: Failure, now: Failure) -> str | None:
     ):
         return "another message of the same exception, raised in the same frames"
     return None
+
+
+def _begin_alike(error: str, other: str) -> bool:
+    """Whether the first of several sentences is the same, and says enough."""
+    first, found, _ = error.partition(". ")
+    return bool(found) and other.startswith(f"{first}. ") and len(first.split()) >= FIRST_WORDS
 
 
 def _fewer(then: Failure, now: Failure) -> str | None:

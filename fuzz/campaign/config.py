@@ -7,6 +7,7 @@ names the file, the key and what was expected.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -113,11 +114,13 @@ class CampaignConfig(_Section):
     def others(self) -> dict[str, str]:
         """The interpreters of further toolchains that minimized programs run with, by what their
         results are called: "baseline=…" first, then "toolchain=…"."""
-        first = (
-            {} if self.baseline is None else {f"{BASELINE}{shown(self.baseline)}": self.baseline}
-        )
-        rest = {f"toolchain={shown(one)}": one for one in self.toolchains if one != self.baseline}
-        return first | rest
+        given = [] if self.baseline is None else [(BASELINE, self.baseline)]
+        given += [("toolchain=", one) for one in self.toolchains if one != self.baseline]
+        found: dict[str, str] = {}
+        for sort, python in given:
+            name = sort + re.sub(r"[^A-Za-z0-9_.-]+", "-", shown(python))[-60:]
+            found[name if name not in found else f"{name}-{len(found)}"] = python
+        return found
 
 
 def load_config(path: Path, **overrides: Any) -> CampaignConfig:

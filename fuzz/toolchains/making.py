@@ -31,6 +31,9 @@ from attnfuzz.fuzz.toolchains.named import (
 )
 from attnfuzz.generators.reading.complaints import mismatch
 
+ALWAYS = ("numpy",)
+"""Installed beside torch, which warns at every start without it."""
+
 IMPORT_S = 300.0
 """Seconds that the first import of torch may take: nothing of it is compiled or cached yet."""
 
@@ -76,7 +79,7 @@ def check(name: str, torch: str, indexes: Sequence[str], packages: Sequence[str]
     check_name(name)
     check_packages(packages)
     check_indexes(indexes)
-    return [requirement(torch, "--torch"), *packages]
+    return [requirement(torch, "--torch"), *ALWAYS, *packages]
 
 
 def make(

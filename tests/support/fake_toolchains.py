@@ -43,32 +43,32 @@ def fake_toolchain(folder: Path, at_start: str) -> Path:
 
 
 def fake_index(folder: Path, **torches: str) -> str:
-    """The address of an index that has fake releases of torch: by version, with "_" for ".", the
-    text of the package."""
-    page = folder / "simple" / "torch"
-    page.mkdir(parents=True)
-    links = []
-    for key, text in torches.items():
-        version = key.lstrip("v").replace("_", ".")
-        wheel = page / f"torch-{version}-py3-none-any.whl"
-        _write_wheel(wheel, version, text)
-        links.append(f'<a href="{wheel.name}">{wheel.name}</a>')
-    (page / "index.html").write_text(f"<!DOCTYPE html><html><body>{''.join(links)}</body></html>")
+    """The address of an index that has a fake numpy, and fake releases of torch: by version, with
+    "_" for ".", the text of the package."""
+    releases = {key.lstrip("v").replace("_", "."): text for key, text in torches.items()}
+    for name, versions in {"torch": releases, "numpy": {"2.9.9": ""}}.items():
+        page = folder / "simple" / name
+        page.mkdir(parents=True)
+        wheels = [_wheel(page, name, version, text) for version, text in versions.items()]
+        links = "".join(f'<a href="{wheel}">{wheel}</a>' for wheel in wheels)
+        (page / "index.html").write_text(f"<!DOCTYPE html><html><body>{links}</body></html>")
     return f"file://{folder / 'simple'}"
 
 
-def _write_wheel(path: Path, version: str, text: str) -> None:
-    info = f"torch-{version}.dist-info"
+def _wheel(folder: Path, name: str, version: str, text: str) -> str:
+    """Writes a wheel; gives its file's name."""
+    info, file = f"{name}-{version}.dist-info", f"{name}-{version}-py3-none-any.whl"
     files = {
-        "torch/__init__.py": f"__version__ = {version!r}\n{text}\n",
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n",
+        f"{name}/__init__.py": f"__version__ = {version!r}\n{text}\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
-    lines = [f"{name},sha256={_digest(data)},{len(data)}" for name, data in files.items()]
-    with zipfile.ZipFile(path, "w") as wheel:
-        for name, data in files.items():
-            wheel.writestr(name, data)
+    lines = [f"{path},sha256={_digest(data)},{len(data)}" for path, data in files.items()]
+    with zipfile.ZipFile(folder / file, "w") as wheel:
+        for path, data in files.items():
+            wheel.writestr(path, data)
         wheel.writestr(f"{info}/RECORD", "\n".join([*lines, f"{info}/RECORD,,", ""]))
+    return file
 
 
 def _digest(data: str) -> str:

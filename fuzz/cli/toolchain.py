@@ -27,8 +27,9 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="What the toolchain is
 
 def register(app: typer.Typer) -> None:
     """Adds the commands to the application."""
-    for name, command in {"add": add, "list": list_all, "remove": remove}.items():
-        toolchain.command(name)(command)
+    toolchain.command()(add)
+    toolchain.command("list")(list_all)
+    toolchain.command()(remove)
     app.add_typer(toolchain, name="toolchain")
 
 

@@ -10,8 +10,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.attnfuzz-installed
 KERNELS := .venv-kernels
 KERNELS_STAMP := $(KERNELS)/.installed
-SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))
-PYTHON ?= $(shell for p in python3 python3.12 python3.11; do \
+SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	"$$p" -c '$(SUPPORTED)' 2>/dev/null && { echo $$p; break; }; done)
 # Tests mostly wait for processes, one core at a time.
 TWO := -n 2 --dist worksteal
@@ -24,7 +24,7 @@ help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
 
 $(STAMP): pyproject.toml constraints.txt
-	@test -n "$(PYTHON)" || { echo "attnfuzz needs Python 3.11 or 3.12: none of python3, python3.12 and python3.11 is one (make PYTHON=/path/to/python3.12 names another)"; exit 2; }
+	@test -n "$(PYTHON)" || { echo "attnfuzz needs Python 3.11, 3.12 or 3.13: none of python3, python3.13, python3.12 and python3.11 is one (make PYTHON=/path/to/python3.13 names another)"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[dev]"
 	@touch $(STAMP)

@@ -56,6 +56,7 @@ class Executor:
                 raise SandboxError(f"target {name}: programs run on {', '.join(TARGETS)} only")
         self._config = config
         self._sandboxes: dict[str, Sandbox] = {}
+        self._others: dict[tuple[str, str], Sandbox] = {}
         self._sandbox(self._first)
 
     @property
@@ -147,18 +148,39 @@ class Executor:
         if unfit is not None:
             return Outcome(status="rejected", rejection=f"not for {target}: {unfit}")
         job = where.job(program, refusals.for_program(program), deadlines)
-        sandbox = self._sandbox(target)
-        return sandbox.run(
-            where.source(program), job, confirm_hang=settings.confirm_hang, native=native
-        )
+        text, patient = where.source(program), settings.confirm_hang
+        if settings.toolchain is None:
+            sandbox = self._sandbox(target)
+            return sandbox.run(text, job, confirm_hang=patient, native=native)
+        try:
+            other = self._other(settings.toolchain, target)
+            return other.run(text, job, confirm_hang=patient, native=native)
+        except SandboxError as error:  # it says nothing of the worker's own toolchain
+            return Outcome(status="not_run", rejection=str(error))
+
+    def _other(self, toolchain: str, target: str) -> Sandbox:
+        """A sandbox of another toolchain. Only the last one is kept: each takes the memory of an
+        imported torch. Raises SandboxError."""
+        if (toolchain, target) not in self._others:
+            self._close_others()
+            config = self._config
+            self._others[toolchain, target] = Sandbox(
+                toolchain, config.limits, config.scratch, config.preload, target=target
+            )
+        return self._others[toolchain, target]
+
+    def _close_others(self) -> None:
+        while self._others:
+            self._others.popitem()[1].close()
 
     def harness_cpu_s(self) -> float:
         """CPU seconds that this process and its fork servers have used."""
-        open_ones = self._sandboxes.values()
+        open_ones = (*self._sandboxes.values(), *self._others.values())
         return time.process_time() + sum(sandbox.harness_cpu_s() for sandbox in open_ones)
 
     def close(self) -> None:
         """Ends the sandboxes and everything in them."""
+        self._close_others()
         for sandbox in self._sandboxes.values():
             sandbox.close()
 

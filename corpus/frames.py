@@ -57,6 +57,7 @@ GENERIC_FILES = (
     "torch/_functorch/_aot_autograd/graph_capture",
     "torch/_functorch/_aot_autograd/runtime_wrappers.py",
     "torch/_functorch/_aot_autograd/subclass_codegen.py",
+    "torch/_functorch/_aot_autograd/codegen.py",  # wrappers that torch 2.14 and later generate
     "torch/_functorch/_aot_autograd/utils.py",
     "torch/_functorch/apis.py",
     "torch/_functorch/eager_transforms.py",

@@ -113,7 +113,7 @@ def exception_type(raised: Raised) -> str:
 
 def _of_exception(failure: Failure, raised: Raised, program: Program) -> Signature:
     name = exception_type(raised)
-    message = _message(failure, raised, name)
+    message = diagnosis(failure)
     if name == "Unsupported":
         title = f"{name}: {message} ({phase_class(failure)})"
         return _of_untraceable(failure.kind, message, title, program.kernel.kind)
@@ -142,13 +142,22 @@ _SAID_BY_COMPILERS = (FailureKind.COMPILE_ERROR, FailureKind.GRAPH_BREAK)
 def _is_specific(kind: FailureKind, message: str) -> bool:
     """Whether a masked message says by itself what is wrong: a compiler's, dynamo's to the C++
     compiler's, does. What generated code says when it runs ("index out of bounds") does not."""
+    return kind in _SAID_BY_COMPILERS and is_telling(message)
+
+
+def is_telling(message: str) -> bool:
+    """Whether a masked message has words enough to say what is wrong."""
     words = re.findall(r"[A-Za-z_]{3,}", re.sub(r"<[A-Z]+>", "", message))
-    return kind in _SAID_BY_COMPILERS and len(words) >= _SPECIFIC_WORDS
+    return len(words) >= _SPECIFIC_WORDS
 
 
-def _message(failure: Failure, raised: Raised, name: str) -> str:
-    """The masked message; of a C++ compiler, whose output may be evidence only, its first error."""
-    if name != "CppCompileError":
+def diagnosis(failure: Failure) -> str:
+    """The masked message of what was raised, "" where nothing was; of a C++ compiler, whose output
+    may be evidence only, its first error."""
+    raised = failure.raised
+    if raised is None:
+        return ""
+    if exception_type(raised) != "CppCompileError":
         return mask_volatile(raised.message)
     outputs = (failure.evidence[key] for key in sorted(failure.evidence))
     texts = (text for text in outputs if first_diagnosis(text))

@@ -143,7 +143,7 @@ SMOKE = ROOT / "configs" / "smoke.yaml"
         (("--seed", "-1"), "--seed: expected an integer >= 0, got -1"),
         (("--workers", "5000"), "--workers: expected an integer <= 1024, got 5000"),
         (("--toolchain", "/bin/ls"), "--toolchain: expected a Python interpreter with torch"),
-        (("--toolchain", "/nowhere"), "--toolchain: expected a Python interpreter, /nowhere is"),
+        (("--toolchain", "/nowhere"), "got /nowhere, which is not a file"),
     ],
 )
 def test_an_option_is_blamed_and_not_the_file(

@@ -22,6 +22,7 @@ from attnfuzz.generators.model.program import (
     Surround,
     Training,
 )
+from attnfuzz.generators.model.scores import Alibi, FloatConst, Score
 
 FLASH_HAS_NO_DERIVATIVE = (
     "RuntimeError: derivative for aten::_scaled_dot_product_flash_attention_for_cpu_backward is "
@@ -114,6 +115,11 @@ NO_TILES = (
 NOTHING_TO_INDEX = "IndexError: index is out of bounds for dimension with size 0"
 FEW_ROWS = "AssertionError: Input shapes should have M >= 1, N >= 1 and K >= 16"
 
+NO_SCORE = (
+    "RuntimeError: flex_attention backward requires the output of score_mod to depend on score. "
+    "Got a score_mod whose output does not require gradients with respect to score."
+)
+
 BF16 = Input(dtype="bfloat16")
 NINE_SHAPES = tuple(Call(batch=1, q_len=n, kv_len=n) for n in range(1, 10))
 BLOCKS = BlockMaskSpec()
@@ -158,6 +164,11 @@ ASKED_AND_NOT = [
         FLASH_HAS_NO_DERIVATIVE,
         Program(training=Training(double=True)),
         Program(training=Training()),
+    ),
+    (
+        NO_SCORE,
+        Program(kernel=Flex(), training=Training(), score_mod=FloatConst(value=1.0)),
+        Program(kernel=Flex(), training=Training(), score_mod=Alibi(inner=Score())),
     ),
     (NO_BACKWARD, Program(kernel=Flex(), training=Training()), Program(kernel=Flex())),
     (NO_BACKWARD, Program(kernel=Flex(), transform="grad"), Program(transform="grad")),

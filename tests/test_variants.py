@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from attnfuzz.fuzz.pool.tasks import RunTask, TaskFailed
-from attnfuzz.fuzz.reduce.variants import Variants, variants
+from attnfuzz.fuzz.reduce.variants import PASSES, Releases, Variants, variants
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
 from attnfuzz.generators.kernels.specs import Flex, Handwritten, Sdpa
 from attnfuzz.generators.model.codec import program_id
@@ -97,3 +97,47 @@ def test_a_defect_of_ours_is_no_failure_of_the_variant() -> None:
 
 def test_nothing_to_vary_is_finished_at_once() -> None:
     assert Variants({}, lambda program, outcome: True).finished
+
+
+def with_releases(answers: dict[str, list[Outcome]], runs: int) -> dict[str, str]:
+    """The matrix of a program with other toolchains, whose interpreters are named as they are."""
+    program, asked = Program(), dict(answers)
+    judge = lambda one, outcome: outcome == FAILED  # noqa: E731
+    releases = Releases(program, {name: name for name in answers}, runs, judge)
+    stage = Variants({}, lambda one, outcome: False, releases=releases)
+    while (task := stage.next_task()) is not None:
+        assert isinstance(task, RunTask) and task.programs == (program,) * runs
+        assert task.settings.until == "failed" and task.settings.toolchain is not None
+        stage.report(task, list(asked.pop(task.settings.toolchain)))
+    assert stage.finished and not asked
+    return stage.matrix
+
+
+def test_other_toolchains_are_told_by_the_last_run() -> None:
+    not_run = Outcome(status="not_run", rejection="torch cannot be imported")
+    found = with_releases(
+        {
+            "baseline=old": [PASSED, PASSED, PASSED],
+            "toolchain=a": [PASSED, FAILED],
+            "toolchain=b": [OTHER],
+            "toolchain=c": [not_run],
+            "toolchain=d": [],
+        },
+        runs=3,
+    )
+    assert found == {
+        "baseline=old": PASSES,
+        "toolchain=a": "fails",
+        "toolchain=b": "fails otherwise",
+        "toolchain=c": "not judged",
+        "toolchain=d": "not judged",
+    }
+
+
+def test_a_toolchain_whose_worker_died_is_not_judged() -> None:
+    releases = Releases(Program(), {"baseline=old": "/python"}, 1, lambda one, outcome: True)
+    stage = Variants({}, lambda one, outcome: True, releases=releases)
+    task = stage.next_task()
+    assert task is not None
+    stage.report(task, TaskFailed("it raised"))
+    assert stage.finished and stage.matrix == {"baseline=old": "not judged"}

@@ -132,7 +132,7 @@ def test_a_card_takes_the_profiles_that_it_can() -> None:
     assert TARGETS["cpu"].profiles(weights) == weights
 
 
-def test_a_torch_with_cuda_is_left_alone(tmp_path: Path) -> None:
+def test_torch_npu_is_not_stood_in_for_beside_a_torch_with_cuda(tmp_path: Path) -> None:
     version = tmp_path / "version.py"
     version.write_text('cuda: Optional[str] = "13.0"\n')
     with pytest.raises(ShimError, match="torch is built with CUDA"):

@@ -24,10 +24,8 @@ import json
 import os
 import platform
 import select
-import shutil
 import signal
 import socket
-import subprocess
 import sys
 import time
 import traceback
@@ -55,6 +53,7 @@ if __name__ == "__main__":
 from attnfuzz.actors.child import main as child  # noqa: E402
 from attnfuzz.actors.sandbox import confine, procs, warm  # noqa: E402
 from attnfuzz.actors.targets.child_registry import CHILDREN  # noqa: E402
+from attnfuzz.actors.targets.cxx import compiler_version  # noqa: E402
 
 JOB = "job.json"
 OPTIONAL = ("flash_attn", "torch_npu")
@@ -127,15 +126,6 @@ def version(distribution: str) -> str | None:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
         return None
-
-
-def compiler_version() -> str:
-    """The first line that the C++ compiler ($CXX, or g++) prints of itself; "none" without one."""
-    compiler = shutil.which(os.environ.get("CXX", "g++"))
-    if compiler is None:
-        return "none"
-    ran = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False)
-    return ran.stdout.partition("\n")[0]
 
 
 def serve(link: socket.socket, compile_once: Callable[[], None]) -> None:

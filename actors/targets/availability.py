@@ -10,14 +10,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from attnfuzz.actors.targets.registry import TARGETS
+from attnfuzz.actors.targets.target import Probe
 
 PROBE_S = 120.0
 _PROBE = """
-import importlib, importlib.util, json
+import importlib, importlib.util, json, platform
 found = {
     name: importlib.util.find_spec(module) is not None
     for name, module in (("torch_npu", "torch_npu"), ("triton", "triton"))
 }
+found["python"] = platform.python_version()
 try:
     import torch
 except Exception as error:
@@ -50,15 +52,21 @@ class TargetStatus:
 
 def targets(toolchain: str = sys.executable) -> list[TargetStatus]:
     """The state of every target on this machine. Imports torch in the toolchain, not here."""
-    probe = _probe(toolchain)
+    return statuses(probe(toolchain), toolchain)
+
+
+def statuses(probed: Probe, toolchain: str) -> list[TargetStatus]:
+    """The same of an interpreter that was probed."""
     found = []
     for name, target in TARGETS.items():
-        can_run, reason = target.availability(probe)
+        can_run, reason = target.availability(probed)
         found.append(TargetStatus(name=name, can_run=can_run, reason=reason, toolchain=toolchain))
     return found
 
 
-def _probe(toolchain: str) -> dict[str, Any]:
+def probe(toolchain: str) -> dict[str, Any]:
+    """What that interpreter has and finds, see `_PROBE`; an "error" where torch is not to be
+    imported."""
     try:
         ran = subprocess.run(
             [toolchain, "-c", _PROBE], capture_output=True, text=True, timeout=PROBE_S, check=False,

@@ -376,6 +376,14 @@ class Store:
             results = [row_of(VariantRow, row, self.path, row["name"]) for row in rows]
         return {one.name: one.result for one in results}
 
+    def with_variant(self, prefix: str, result: str) -> set[str]:
+        """Ids of the programs that have a variant whose name begins so, with that result."""
+        query = select(VARIANTS.c.program_id).where(
+            VARIANTS.c.name.startswith(prefix, autoescape=True), VARIANTS.c.result == result
+        )
+        with self._reading() as connection:
+            return set(connection.execute(query).scalars())
+
     def _failures(self, connection: Connection, *conditions: Any) -> list[FailureRow]:
         query = select(FAILURES).where(*conditions).order_by(FAILURES.c.number)
         rows = connection.execute(query).mappings()

@@ -7,6 +7,7 @@ names the file, the key and what was expected.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +17,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from attnfuzz.actors.sandbox.job import Deadlines, Limits
 from attnfuzz.actors.targets.registry import DEFAULT, TARGETS
 from attnfuzz.actors.targets.target import DEVICE_KERNELS
+from attnfuzz.fuzz.errors import UserError
+from attnfuzz.fuzz.reduce.variants import BASELINE
+from attnfuzz.fuzz.toolchains.named import resolve, shown
 from attnfuzz.generators.reading.complaints import complaint, mismatch
 from attnfuzz.generators.reading.safe_yaml import ProgramError, load_yaml_safely, read_text
 from attnfuzz.generators.strategies.swarm import PROFILES, UserFunction
@@ -72,7 +76,9 @@ class CampaignConfig(_Section):
     targets: Annotated[dict[str, Weight], BeforeValidator(_listed)] = Field(
         default={DEFAULT: 1.0}, min_length=1
     )
-    toolchain: Path | None = None
+    toolchain: str | None = None
+    baseline: str | None = None
+    toolchains: list[str] = []
     preload: list[Path] = []
     limits: Limits = Limits()
     deadlines: Deadlines = Deadlines()
@@ -97,7 +103,24 @@ class CampaignConfig(_Section):
     @property
     def python(self) -> str:
         """The toolchain's interpreter; by default the one that runs us."""
-        return str(self.toolchain) if self.toolchain else sys.executable
+        return self.toolchain or sys.executable
+
+    @property
+    def has_variants(self) -> bool:
+        """Whether minimized programs are run in any other way."""
+        return self.variants or bool(self.others)
+
+    @property
+    def others(self) -> dict[str, str]:
+        """The interpreters of further toolchains that minimized programs run with, by what their
+        results are called: "baseline=…" first, then "toolchain=…"."""
+        given = [] if self.baseline is None else [(BASELINE, self.baseline)]
+        given += [("toolchain=", one) for one in self.toolchains if one != self.baseline]
+        found: dict[str, str] = {}
+        for sort, python in given:
+            name = sort + re.sub(r"[^A-Za-z0-9_.-]+", "-", shown(python))[-60:]
+            found[name if name not in found else f"{name}-{len(found)}"] = python
+        return found
 
 
 def load_config(path: Path, **overrides: Any) -> CampaignConfig:
@@ -134,7 +157,12 @@ def config_from_data(data: dict[str, Any], where: str, base: Path = Path()) -> C
         raise ConfigError(f"{where}: {complaint(error, data, CampaignConfig)}.") from error
     resolved = config.model_copy(
         update={
-            "toolchain": _absolute(config.toolchain, base),
+            "toolchain": _interpreter(config.toolchain, f"{where}: toolchain", base),
+            "baseline": _interpreter(config.baseline, f"{where}: baseline", base),
+            "toolchains": [
+                _interpreter(one, f"{where}: toolchains[{i}]", base)
+                for i, one in enumerate(config.toolchains)
+            ],
             "preload": [_absolute(file, base) for file in config.preload],
             "known_issues": _absolute(config.known_issues, base),
             "corpus": [_absolute(folder, base) for folder in config.corpus],
@@ -146,14 +174,26 @@ def config_from_data(data: dict[str, Any], where: str, base: Path = Path()) -> C
 
 
 def _absolute(path: Path | None, base: Path) -> Path | None:
-    # Not resolved: a virtual environment's interpreter is a link that must keep its name.
     return None if path is None else Path(os.path.abspath(base / path.expanduser()))
+
+
+def _interpreter(given: str | None, where: str, base: Path) -> str | None:
+    """The interpreter that a toolchain's name or path stands for. Raises ConfigError."""
+    if given is None:
+        return None
+    try:
+        python = resolve(given, where, base)
+    except UserError as error:
+        raise ConfigError(f"{error}.") from None
+    if not os.access(python, os.X_OK):
+        got = f"{python}, which cannot be executed"
+        raise _refused(where, "a Python interpreter", got)
+    return str(python)
 
 
 def _check_files(config: CampaignConfig, where: str) -> None:
     named = [
         *((f"preload[{i}]", "a Python file", file) for i, file in enumerate(config.preload)),
-        ("toolchain", "a Python interpreter", config.toolchain),
         ("known_issues", "a YAML file of known issues", config.known_issues),
     ]
     for key, what, file in named:
@@ -168,9 +208,6 @@ def _check_files(config: CampaignConfig, where: str) -> None:
         if not folder.is_dir():
             got = f"{folder}, which is not a folder"
             raise _refused(f"{where}: corpus[{i}]", "a folder of cases", got)
-    if config.toolchain is not None and not os.access(config.toolchain, os.X_OK):
-        got = f"{config.toolchain}, which cannot be executed"
-        raise _refused(f"{where}: toolchain", "a Python interpreter", got)
 
 
 STAND_IN = "; configs/torch_npu_stand_in.py as preload stands in for torch_npu on a CPU"

@@ -16,10 +16,11 @@ from attnfuzz.fuzz.campaign.bucket_index import BucketIndex
 from attnfuzz.fuzz.campaign.config import CampaignConfig
 from attnfuzz.fuzz.campaign.investigation import Investigation
 from attnfuzz.fuzz.pool.tasks import ReproTask
+from attnfuzz.fuzz.reduce.confirm import attempts_for
 from attnfuzz.fuzz.reduce.deadlines import repro_timeout
-from attnfuzz.fuzz.reduce.judges import fails_wherever
+from attnfuzz.fuzz.reduce.judges import fails_in_any_words, fails_wherever
 from attnfuzz.fuzz.reduce.validate import Validate
-from attnfuzz.fuzz.reduce.variants import Variants, variants
+from attnfuzz.fuzz.reduce.variants import Releases, Variants, variants
 
 
 @dataclass(kw_only=True)
@@ -95,4 +96,11 @@ class Context:
         }
         programs = variants(finding.best) if wanted else {}
         judge = fails_wherever(finding.program, finding.outcome)
-        return Variants(programs, judge, here, elsewhere)
+        alike = fails_in_any_words(finding.best_outcome)
+        releases = Releases(
+            finding.best,
+            self.config.others,
+            attempts_for(finding.failed, finding.runs),
+            lambda program, outcome: judge(program, outcome) or alike(program, outcome),
+        )
+        return Variants(programs, judge, here, elsewhere, releases)

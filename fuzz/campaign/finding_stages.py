@@ -247,14 +247,14 @@ class Validating(FindingStage):
             context.environment_of(self.investigation.row),
             context.config.preload,
         )
-        if context.winding_down and context.config.variants:
+        if context.winding_down and context.config.has_variants:
             return Transition(state=State.MINIMIZED, bucket=bucket, parked=True)
         following = TryingVariants(self.investigation, context)
         return Transition(state=State.MINIMIZED, bucket=bucket, stage=following)
 
 
 class TryingVariants(FindingStage):
-    """The minimized program is run at other layers, with other kernels and on other targets."""
+    """The minimized program is run at other layers, with other kernels, targets and toolchains."""
 
     name = "variants"
 

@@ -25,6 +25,7 @@ from attnfuzz.fuzz.environment import (
 )
 from attnfuzz.fuzz.pool.pool import Pool, run_all
 from attnfuzz.fuzz.pool.tasks import SetupTask, TaskFailed, WorkerDied
+from attnfuzz.fuzz.reduce.variants import BASELINE
 from attnfuzz.fuzz.report.live import Watcher
 from attnfuzz.generators.model.outcome import TARGET, Outcome
 from attnfuzz.generators.strategies.swarm import PROFILES
@@ -88,6 +89,9 @@ def check_before(config: CampaignConfig, where: str) -> None:
     load_known(config)
     if config.toolchain is not None:
         check_interpreter(config.python, f"{where}: toolchain")
+    for name, python in config.others.items():
+        key = "baseline" if name.startswith(BASELINE) else "toolchains"
+        check_interpreter(python, f"{where}: {key}")
     check_targets(config, where)
 
 

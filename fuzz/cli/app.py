@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from attnfuzz.fuzz.cli import (
+    bisect,
     dashboard,
     generate,
     launch,
@@ -27,6 +28,7 @@ from attnfuzz.fuzz.cli import (
     run,
     show,
     targets,
+    toolchain,
     triage,
 )
 from attnfuzz.fuzz.cli.common import emit, note
@@ -92,7 +94,9 @@ for command in (
     minimize,
     generate,
     render,
+    bisect,
     targets,
+    toolchain,
 ):
     command.register(app)
 

@@ -12,7 +12,7 @@ import typer
 
 from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.fuzz.environment import check_interpreter
-from attnfuzz.fuzz.errors import UserError, user_path
+from attnfuzz.fuzz.errors import UserError
 from attnfuzz.fuzz.report.escape import plain
 from attnfuzz.generators.reading.complaints import mismatch
 from attnfuzz.generators.reading.files import MAX_BYTES, read_text
@@ -45,11 +45,12 @@ AllowFunction = Annotated[
     ),
 ]
 Toolchain = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "--toolchain",
-        metavar="PYTHON",
-        help="The Python whose torch is tested; it needs nothing of ours. Default: this one.",
+        metavar="NAME|PYTHON",
+        help="Whose torch is tested: the name of a toolchain, or a Python with torch; it needs "
+        "nothing of ours. Default: this one.",
     ),
 ]
 Target = Annotated[
@@ -97,19 +98,14 @@ def python_files(paths: Sequence[Path] | None) -> tuple[Path, ...]:
     return tuple(path.resolve() for path in paths or ())
 
 
-def interpreter(toolchain: Path | None, torch: bool = True) -> str:
-    """The toolchain's interpreter as an absolute path, our own by default; UserError where it is
-    none, or has no torch if `torch`.
+def interpreter(toolchain: str | None, torch: bool = True) -> str:
+    """The interpreter of a toolchain, given by name or path, as an absolute path, our own by
+    default; UserError where it is none, or has no torch if `torch`."""
+    from attnfuzz.fuzz.toolchains.named import resolve
 
-    Symbolic links are kept: a virtual environment's `python` is one, and is what makes it one.
-    """
     if toolchain is None:
         return sys.executable
-    with user_path(toolchain):
-        if not toolchain.is_file():
-            expected = mismatch("--toolchain", "a Python interpreter")
-            raise UserError(f"{expected}, {toolchain} is no file")
-    python = str(toolchain.absolute())
+    python = str(resolve(toolchain, "--toolchain"))
     check_interpreter(python, "--toolchain", torch)
     return python
 

@@ -42,10 +42,10 @@ def launch(
         int | None, typer.Option(help="Workers, instead of the configuration's.")
     ] = None,
     toolchain: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            metavar="PYTHON",
-            help="The Python whose torch is tested, instead of the configuration's.",
+            metavar="NAME|PYTHON",
+            help="Whose torch is tested, instead of the configuration's.",
         ),
     ] = None,
     html: Annotated[
@@ -72,7 +72,7 @@ def launch(
     from attnfuzz.corpus.store.store import DATABASE, Store
     from attnfuzz.fuzz.campaign.config import load_config
 
-    python = None if toolchain is None else Path(interpreter(toolchain))
+    python = None if toolchain is None else interpreter(toolchain)
     file = configuration(config)
     loaded = load_config(file, minutes=minutes, seed=seed, workers=workers, toolchain=python)
     folder = directory or Path("campaigns") / config.stem

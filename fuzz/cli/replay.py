@@ -2,41 +2,35 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from attnfuzz.actors.targets.registry import DEFAULT
 from attnfuzz.fuzz import shipped
+from attnfuzz.fuzz.cli.cases import AllowPreload, Directory, OnTarget, select
 from attnfuzz.fuzz.cli.common import (
     MAX_WORKERS,
     AllowFunction,
     Json,
     Preload,
-    Toolchain,
-    check_function,
-    check_target,
     console,
     emit,
     interpreter,
-    python_files,
+    note,
 )
 from attnfuzz.fuzz.environment import differences
-from attnfuzz.fuzz.errors import EXIT_CHANGED, user_path
+from attnfuzz.fuzz.errors import EXIT_CHANGED
 from attnfuzz.fuzz.report.counted import counted
 from attnfuzz.fuzz.report.escape import say
 
 if TYPE_CHECKING:
     from attnfuzz.corpus.case import Case
+    from attnfuzz.fuzz.replay.session import Places
     from attnfuzz.fuzz.replay.verdict import Replayed
-
-
-HEX = re.compile("[0-9a-f]+")
 
 
 def register(app: typer.Typer) -> None:
@@ -53,29 +47,26 @@ def replay(
             "all in --dir.",
         ),
     ] = None,
-    directory: Annotated[
-        Path | None,
+    directory: Directory = None,
+    preload: Preload = None,
+    allow_preload: AllowPreload = False,
+    allow_function: AllowFunction = None,
+    toolchain: Annotated[
+        str | None,
         typer.Option(
-            "--dir",
-            help="Where buckets are looked up: a campaign's directory, or a corpus. Default: the "
-            "cases shipped with attnfuzz.",
+            "--toolchain",
+            metavar="NAME|PYTHON[,…]",
+            help="Whose torch is tested, as for `run`. Several give a table of cases by toolchain.",
         ),
     ] = None,
-    preload: Preload = None,
-    allow_preload: Annotated[
-        bool,
-        typer.Option("--allow-preload", help="Execute the preload files stored with the cases."),
-    ] = False,
-    allow_function: AllowFunction = None,
-    toolchain: Toolchain = None,
-    target: Annotated[
-        str | None,
-        typer.Option(metavar="TARGET", help="Run on this target. Default: on each case's own."),
-    ] = None,
+    target: OnTarget = None,
     workers: Annotated[
         int | None,
         typer.Option(min=1, max=MAX_WORKERS, help="Sandboxes at work. Default: one a core."),
     ] = None,
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the table as Markdown.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run recorded cases again: which of them no longer behave as recorded?
@@ -84,6 +75,10 @@ def replay(
     executed. A case behaves as recorded when it fails with the same key; one such run settles it.
     Otherwise it is run again, as often as a failure of its recorded reliability needs to show with
     99% probability, and called fixed, changed, or flaky (it failed always, and now only sometimes).
+    The same failure in another release's words (another wrapper around the same error, another
+    frame) is as recorded too, and said to be so.
+
+    With several toolchains it gives a table: what each case does with each.
 
     Data in a corpus is never executed. A case recorded with preload files therefore needs either
     `--preload FILE` with a file of the same SHA-256, or `--allow-preload`, which executes the copy
@@ -98,32 +93,27 @@ def replay(
     is not run, which is reported and counted. A replay of a whole campaign or corpus is written
     down in its `replays.jsonl`, which the dashboard shows.
 
-    `attnfuzz replay campaigns/night --toolchain /opt/torch-2.12/bin/python`
+    `attnfuzz replay campaigns/night --toolchain torch-2.12`
+    `attnfuzz replay --toolchain torch-2.12,torch-2.15,/opt/nightly/bin/python --markdown`
     `attnfuzz replay 3f9a --dir campaigns/night`
 
     Exit codes: 0 when every case that was run behaves as recorded, 1 when any does not, 2 when a
     case, a preload file, the target or the toolchain cannot be used, or no case could be run.
     """
-    from attnfuzz.corpus.case import find_cases, read_case
     from attnfuzz.fuzz.replay.confirmations import record
     from attnfuzz.fuzz.replay.history import note_replay
     from attnfuzz.fuzz.replay.session import Places, replay_all
 
-    wanted, are_shipped = _folders(paths or (), directory)
-    folders = find_cases(wanted)
-    cases = [read_case(folder) for folder in folders]
-    python, files = interpreter(toolchain), python_files(preload)
-    # What is shipped is as trusted as the code that reads it.
-    allowed = allow_preload or are_shipped
-    if not allowed:
-        for case, folder in zip(cases, folders, strict=True):
-            check_function(case.program, allow_function, str(folder))
-    if target is not None:
-        for case, folder in zip(cases, folders, strict=True):
-            check_target(target, case.program, str(folder), bool(files or case.preload))
-    on = [target or case.environment.get("target", DEFAULT) for case in cases]
-    report = _silent if as_json else say
-    places = Places(folders, on, python, files, allowed, workers, report)
+    chosen = select(paths or (), directory, preload, allow_preload, allow_function, target)
+    cases, folders, on = chosen.cases, chosen.folders, chosen.targets
+    pythons = _interpreters(toolchain)
+    several = len(pythons) > 1 or as_markdown
+    report = _silent if as_json else note if several else say
+    places = Places(
+        folders, on, next(iter(pythons.values())), chosen.files, chosen.allowed, workers, report
+    )
+    if several:
+        _matrix(cases, places, pythons, as_markdown, as_json)
     results, there = replay_all(cases, places)
     record(folders, cases, on, results, there, report=report)
     whole = _whole(paths or (), directory)
@@ -137,25 +127,51 @@ def replay(
         _print_changes(cases, results, there)
         counts = [f"{count} {name.replace('_', ' ')}" for name, count in sorted(verdicts.items())]
         say(f"{counted(len(cases), 'case')}: {', '.join(counts)}")
-    raise typer.Exit(EXIT_CHANGED if set(verdicts) - {"as_recorded", "not_run"} else 0)
+    behaves = all(one.as_recorded or one.verdict.value == "not_run" for one in results)
+    raise typer.Exit(0 if behaves else EXIT_CHANGED)
+
+
+def _interpreters(given: str | None) -> dict[str, str]:
+    """The interpreters of the toolchains given, by what each is called."""
+    from attnfuzz.fuzz.toolchains.named import shown
+
+    one = given is None or Path(given).is_file()
+    pythons = [
+        interpreter(each) for each in ([given] if one or given is None else given.split(","))
+    ]
+    names = Counter(map(shown, pythons))
+    return {shown(each) if names[shown(each)] == 1 else each: each for each in pythons}
+
+
+def _matrix(
+    cases: Sequence[Case], at: Places, pythons: Mapping[str, str], markdown: bool, as_json: bool
+) -> NoReturn:
+    """All cases with each toolchain, as a table; the command's end."""
+    from attnfuzz.fuzz.replay.matrix import AS_RECORDED, Result, column
+    from attnfuzz.fuzz.report import matrix
+
+    columns = []
+    for name, python in pythons.items():
+        at.report(f"{name}:")
+        columns.append(column(name, python, cases, at.folders, at))
+    named = [
+        matrix.Named(folder.parent.name.partition("-")[0], case.id, target, str(folder))
+        for case, folder, target in zip(cases, at.folders, at.targets, strict=True)
+    ]
+    if as_json:
+        emit(matrix.as_data(named, columns))
+    elif markdown:
+        say(matrix.as_markdown(named, columns))
+    else:
+        console().print(matrix.table(named, columns))
+        for line in matrix.notes(named, columns):
+            say(line)
+    results = {cell.result for one in columns for cell in one.cells}
+    raise typer.Exit(EXIT_CHANGED if results - {*AS_RECORDED, Result.NOT_RUN} else 0)
 
 
 def _silent(line: str) -> None:
     """Prints nothing: the answer is JSON."""
-
-
-def _folders(paths: Sequence[Path], directory: Path | None) -> tuple[list[Path], bool]:
-    """The paths to look for cases at, and whether all of them are shipped. What is no path is a
-    bucket of `directory`, or of what is shipped. Raises UserError."""
-    from attnfuzz.fuzz.report.pages import bucket_folder_of
-
-    home = shipped.CASES if directory is None else shipped.find(directory)
-    wanted = [home] if not paths else []
-    for path in map(shipped.find, paths):
-        with user_path(path):
-            is_id = HEX.fullmatch(str(path)) and not path.exists()
-        wanted.append(bucket_folder_of(home, str(path)) if is_id else path)
-    return wanted, directory is None and all(home in (one, one.parent) for one in wanted)
 
 
 def _whole(paths: Sequence[Path], directory: Path | None) -> Path | None:
@@ -181,7 +197,12 @@ def _print_changes(
     shown: list[dict[str, tuple[str, str]]] = []
     for case, result, now in zip(cases, results, there, strict=True):
         differs = differences(dict(case.environment), now)
-        if result.verdict in ("as_recorded", "not_run") or not differs or differs in shown:
+        if (
+            result.as_recorded
+            or result.verdict.value == "not_run"
+            or not differs
+            or differs in shown
+        ):
             continue
         shown.append(differs)
         pairs = {name: f"{then} then, {here} now" for name, (then, here) in differs.items()}

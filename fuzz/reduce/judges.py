@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from attnfuzz.corpus.signature import key_without_stack, signature
 from attnfuzz.fuzz.reduce.seen import matches, seen
+from attnfuzz.fuzz.reduce.wording import reworded
 from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.kernels.specs import Kernel, Sdpa
 from attnfuzz.generators.model.outcome import FailureKind, Layer, Outcome
@@ -46,6 +47,16 @@ def fails_again(original: Program, first: Outcome) -> Judge:
     expected = seen(first, original)
     return lambda program, outcome: (
         outcome.failure is not None and matches(seen(outcome, program), expected)
+    )
+
+
+def fails_in_any_words(first: Outcome) -> Judge:
+    """Says whether a run failed as that of the same program with the outcome `first`, in the words
+    of another release of torch."""
+    then = first.failure
+    assert then is not None
+    return lambda program, outcome: (
+        outcome.failure is not None and reworded(then, outcome.failure) is not None
     )
 
 

@@ -12,13 +12,15 @@ from attnfuzz.generators.model.program import Program
 @dataclass(frozen=True, kw_only=True)
 class Seen:
     """What one run did: its status, and for a failure its kind, strong key and title; `bare` is
-    the key that it has without its stack, for what may lose that (see `key_without_stack`)."""
+    the key that it has without its stack, for what may lose that (see `key_without_stack`);
+    `reworded` says what differs from the failure looked for where it is that one in other words."""
 
     status: str
     kind: str | None = None
     key: str | None = None
     title: str | None = None
     bare: str | None = None
+    reworded: str | None = None
 
 
 def seen(outcome: Outcome, program: Program) -> Seen:

@@ -52,7 +52,7 @@ def _says(
     """What a device's replay says of a finding of the target `virtual`. What fails on a small card
     may pass on a large one, and what fails with one torch with another: only the same
     architecture and release refute, and only by passing."""
-    if result.verdict.value in ("as_recorded", "flaky"):
+    if result.as_recorded or result.verdict.value == "flaky":
         return "confirmed"
     stands_for = virtual.partition("-")[2]
     alike = now.get("architecture", "").startswith(stands_for) and (

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from attnfuzz.actors.runs import RunSettings
 from attnfuzz.actors.sandbox.job import Deadlines
+from attnfuzz.actors.sandbox.sandbox import SandboxError
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.targets import availability
 from attnfuzz.actors.targets.registry import DEFAULT, TARGETS
@@ -31,7 +32,8 @@ from attnfuzz.generators.model.program import Program
 class Places:
     """Where cases lie (`folders`) and run: the target of each, the interpreter, files to execute
     before, whether those stored with the cases are, how many at a time, and what is called with
-    a line for each result."""
+    a line for each result. `lenient`: what the toolchain cannot do at all leaves cases not run,
+    and is no error."""
 
     folders: Sequence[Path]
     targets: Sequence[str]
@@ -40,6 +42,7 @@ class Places:
     allow_preload: bool
     workers: int | None
     report: Callable[[str], None]
+    lenient: bool = False
 
     def missing(self) -> dict[str, str]:
         """Of the wanted targets those that are not to be had, and why. Raises UserError where
@@ -51,7 +54,7 @@ class Places:
         unknown = {name: "this attnfuzz does not know it" for name in wanted - could.keys()}
         found = {name: could[name].reason for name in wanted - unknown.keys()
                  if not could[name].can_run}  # fmt: skip
-        if wanted == {*found, *unknown}:
+        if wanted == {*found, *unknown} and not self.lenient:
             name, why = min((found | unknown).items())
             raise UserError(f"target {name}: {why}")
         return found | unknown
@@ -75,28 +78,28 @@ def replay_all(cases: Sequence[Case], at: Places) -> tuple[list[Replayed], list[
             def settled(position: int, result: Replayed, places: list[int] = places) -> None:
                 at.report(f"{result.summary:12} {at.folders[places[position]]}")
 
-            if target in missing:
-                results |= {
-                    place: not_run(one) for place, one in zip(places, recorded, strict=True)
-                }
-                those = counted(len(places), "case")
-                at.report(f"not run      {those} of {target}: {missing[target]}")
-                continue
-            count = min(at.workers or len(os.sched_getaffinity(0)), len(places))
-            with opened.pool_in(scratch.root, at.python, needed, count, target) as many:
-                here = many.environment()
-                for place in places:
-                    there[place] = here
-                hurried = frozenset() if TARGETS[target].starts_cold else _hangs(chosen)
-                evaluate = partial(
-                    opened.outcomes,
-                    many,
-                    task=partial(_task, hurried),
-                    where=partial(_where, [(cases[p], at.folders[p]) for p in places]),
-                )
-                with _as_stored(scratch.root, at.folders[places[0]]):
-                    replayed = replay(recorded, evaluate, settled)
-                results |= dict(zip(places, replayed, strict=True))
+            try:
+                if target in missing:
+                    raise UserError(missing[target])
+                count = min(at.workers or len(os.sched_getaffinity(0)), len(places))
+                with opened.pool_in(scratch.root, at.python, needed, count, target) as many:
+                    here = many.environment()
+                    hurried = frozenset() if TARGETS[target].starts_cold else _hangs(chosen)
+                    evaluate = partial(
+                        opened.outcomes,
+                        many,
+                        task=partial(_task, hurried),
+                        where=partial(_where, [(cases[p], at.folders[p]) for p in places]),
+                    )
+                    with _as_stored(scratch.root, at.folders[places[0]]):
+                        replayed = replay(recorded, evaluate, settled)
+            except (UserError, SandboxError) as error:
+                if not at.lenient and target not in missing:
+                    raise
+                replayed, here = [not_run(one, str(error)) for one in recorded], {}
+                at.report(f"not run      {counted(len(places), 'case')} of {target}: {error}")
+            for place, result in zip(places, replayed, strict=True):
+                there[place], results[place] = here, result
     return [results[place] for place in range(len(cases))], there
 
 

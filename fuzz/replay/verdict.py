@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from attnfuzz.fuzz.reduce.seen import Seen, matches, seen, seen_failure
+from attnfuzz.fuzz.reduce.wording import reworded
 from attnfuzz.generators.model.outcome import Failure, Outcome
 from attnfuzz.generators.model.program import Program
 
@@ -24,11 +25,13 @@ RUNS_AT_MOST = 20
 
 
 class Verdict(StrEnum):
-    """`as_recorded`: fails with the recorded kind and key. `fixed`: never fails. `changed`: fails,
-    but otherwise. `flaky`: recorded as failing always, and now fails only sometimes. `not_run`: its
+    """`as_recorded`: fails with the recorded kind and key, or (`REWORDED`) the same failure in
+    another release's words (see `reduce.wording`). `fixed`: never fails. `changed`: fails, but
+    otherwise. `flaky`: recorded as failing always, and now fails only sometimes. `not_run`: its
     target is not to be had here, which says nothing of it."""
 
     AS_RECORDED = "as_recorded"
+    REWORDED = "as_recorded_in_other_words"
     FIXED = "fixed"
     CHANGED = "changed"
     FLAKY = "flaky"
@@ -37,15 +40,24 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Replayed:
-    """A case's verdict, what was recorded, and every run in order."""
+    """A case's verdict, what was recorded, and every run in order; `why` it was not run."""
 
     verdict: Verdict
     expected: Seen
     seen: tuple[Seen, ...]
+    why: str = ""
+
+    @property
+    def as_recorded(self) -> bool:
+        """Whether it fails as recorded, whatever words torch has for it."""
+        return self.verdict in (Verdict.AS_RECORDED, Verdict.REWORDED)
 
     @property
     def summary(self) -> str:
         """The verdict as a person reads it: "fixed", "changed to nonfinite (…)"."""
+        if self.verdict is Verdict.REWORDED:
+            differs = next(one.reworded for one in self.seen if one.reworded)
+            return f"as recorded, in other words ({differs})"
         if self.verdict is not Verdict.CHANGED:
             return self.verdict.value.replace("_", " ")
         other = most_common_failure(self.seen)
@@ -68,10 +80,10 @@ class Recorded:
         return self.failures >= self.runs
 
 
-def not_run(case: Recorded) -> Replayed:
-    """The result of a case whose target is not to be had."""
+def not_run(case: Recorded, why: str) -> Replayed:
+    """The result of a case whose target is not to be had, which `why` explains."""
     expected = seen_failure(case.failure, case.program)
-    return Replayed(verdict=Verdict.NOT_RUN, expected=expected, seen=())
+    return Replayed(verdict=Verdict.NOT_RUN, expected=expected, seen=(), why=why)
 
 
 def runs_needed(case: Recorded) -> int:
@@ -104,8 +116,11 @@ def replay(
         outcomes = evaluate([cases[place].program for place in open_cases])
         for place, outcome in zip(open_cases, outcomes, strict=True):
             case, runs = cases[place], observed[place]
-            runs.append(seen(outcome, case.program))
-            if matches(runs[-1], expected[place]) or len(runs) >= runs_needed(case):
+            one = seen(outcome, case.program)
+            if outcome.failure is not None and not matches(one, expected[place]):
+                one = replace(one, reworded=reworded(case.failure, outcome.failure))
+            runs.append(one)
+            if _shows(one, expected[place]) or len(runs) >= runs_needed(case):
                 verdict = judge(expected[place], runs, case.reliable)
                 results[place] = Replayed(
                     verdict=verdict, expected=expected[place], seen=tuple(runs)
@@ -116,10 +131,18 @@ def replay(
 
 def judge(expected: Seen, observed: Sequence[Seen], reliable: bool) -> Verdict:
     """The verdict on runs of a case that was `reliable` (failed every time) or not."""
-    if any(matches(one, expected) for one in observed):
-        always = all(matches(one, expected) for one in observed)
-        return Verdict.AS_RECORDED if always or not reliable else Verdict.FLAKY
+    shown = [one for one in observed if _shows(one, expected)]
+    if shown:
+        if reliable and len(shown) < len(observed):
+            return Verdict.FLAKY
+        literal = any(matches(one, expected) for one in shown)
+        return Verdict.AS_RECORDED if literal else Verdict.REWORDED
     return Verdict.FIXED if most_common_failure(observed) is None else Verdict.CHANGED
+
+
+def _shows(one: Seen, expected: Seen) -> bool:
+    """Whether a run failed as recorded, whatever words torch has for it."""
+    return matches(one, expected) or one.reworded is not None
 
 
 def most_common_failure(observed: Sequence[Seen]) -> Seen | None:

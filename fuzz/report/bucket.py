@@ -89,6 +89,8 @@ def page_text(page: Page) -> RenderableType:
     }
     if page.virtual is not None:
         pairs["virtual"] = page.virtual
+    if row.regression:
+        pairs["regression"] = "it passes with the campaign's baseline"
     if row.known_issue is not None:
         pairs["known"] = f"{row.known_issue} {row.thread or ''}".rstrip()
     if page.bucket is not None:

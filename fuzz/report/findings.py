@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from rich.console import RenderableType
@@ -22,6 +22,7 @@ from attnfuzz.corpus.case import (
 from attnfuzz.corpus.known_issues import thread_of
 from attnfuzz.corpus.signature import signature
 from attnfuzz.corpus.store.store import FailureRow, State, Store
+from attnfuzz.fuzz.reduce.variants import BASELINE, PASSES
 from attnfuzz.fuzz.report import tables as report
 from attnfuzz.fuzz.report.tables import Row, Totals
 from attnfuzz.generators.reading.files import folders, is_there, read_inside
@@ -47,16 +48,24 @@ def totals(store: Store) -> Totals:
 def rows(store: Store, directory: Path) -> list[Row]:
     """A row for each bucket of the campaign in `directory`."""
     seen = store.occurrences()
+    since = store.with_variant(BASELINE, PASSES)
     return [
-        bucket_row(bucket, store.failures(bucket=bucket.id), seen.get(bucket.id, 0), directory)
+        bucket_row(
+            bucket, store.failures(bucket=bucket.id), seen.get(bucket.id, 0), directory, since
+        )
         for bucket in store.buckets()
     ]
 
 
 def bucket_row(
-    bucket: Bucket, failures: Iterable[FailureRow], occurrences: int, directory: Path
+    bucket: Bucket,
+    failures: Iterable[FailureRow],
+    occurrences: int,
+    directory: Path,
+    since: Collection[str] = (),
 ) -> Row:
-    """The row of `bucket`; of its `failures` the first that was minimized speaks for it."""
+    """The row of `bucket`; of its `failures` the first that was minimized speaks for it. It is a
+    regression where that is one of the programs `since`, which pass with the baseline."""
     speaks = min(failures, key=lambda row: (row.state not in KEPT, row.number), default=None)
     folder = bucket_folder(directory / CASES, bucket)
     script = smallest_script(folder)
@@ -75,6 +84,7 @@ def bucket_row(
         thread=thread_of(bucket.known_issue),
         where=_where(bucket, folder),
         target=speaks.target if speaks else DEFAULT,
+        regression=speaks is not None and speaks.program_id in since,
     )
 
 

@@ -12,6 +12,7 @@ from attnfuzz.corpus.case import Case, bucket_folder, read_bucket
 from attnfuzz.corpus.confirmation import read_confirmations
 from attnfuzz.corpus.store.store import DATABASE, FailureRow, Store
 from attnfuzz.fuzz.errors import UserError
+from attnfuzz.fuzz.reduce.variants import BASELINE, PASSES
 from attnfuzz.fuzz.report.bucket import Page
 from attnfuzz.fuzz.report.findings import (
     CASES,
@@ -64,7 +65,13 @@ def _campaign_page(store: Store, directory: Path, name: str) -> Page:
     failures = store.failures(bucket=bucket.id)
     if not failures:
         raise UserError(mismatch(f"{store.path}: failures", f"one of bucket {wanted}", "none"))
-    row = bucket_row(bucket, failures, store.occurrences().get(bucket.id, 0), directory)
+    row = bucket_row(
+        bucket,
+        failures,
+        store.occurrences().get(bucket.id, 0),
+        directory,
+        store.with_variant(BASELINE, PASSES),
+    )
     others = tuple(related(bucket, buckets))
     folder = bucket_folder(directory / CASES, bucket)
     cases = read_cases(folder)

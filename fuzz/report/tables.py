@@ -29,7 +29,7 @@ class Row:
     `occurrences`: failures of the campaign that were taken for this cause. `known_issue`: as what
     it is known, a shipped bucket ("shipped: 4080b6d1") or a record of a known issue, whose public
     thread is `thread`. `where`: its folder in the corpus. `target`: what the program that speaks
-    for it ran on, or was compiled for.
+    for it ran on, or was compiled for. `regression`: it passes with the campaign's baseline.
     """
 
     id: str
@@ -46,6 +46,7 @@ class Row:
     thread: str | None = None
     where: str | None = None
     target: str = DEFAULT
+    regression: bool = False
 
     @property
     def flaky(self) -> bool:
@@ -73,10 +74,19 @@ class Totals:
     attributed_wrong: Sequence[str] = ()
 
 
-def rank(row: Row) -> tuple[int, bool, bool, int, str]:
-    """Sorts rows worst first: by kind, new before known, reliable before flaky, then by count."""
+def rank(row: Row) -> tuple[bool, int, bool, bool, int, str]:
+    """Sorts rows worst first: regressions, then by kind, new before known, reliable before flaky,
+    then by count."""
     severity = SEVERITY.get(row.kind, len(SEVERITY))
-    return (severity, row.known_issue is not None, row.flaky, -row.occurrences, row.id)
+    regresses = row.regression and row.known_issue is None
+    return (
+        not regresses,
+        severity,
+        row.known_issue is not None,
+        row.flaky,
+        -row.occurrences,
+        row.id,
+    )
 
 
 def worst_first(rows: Iterable[Row]) -> list[Row]:
@@ -103,6 +113,8 @@ def table(rows: Sequence[Row]) -> Table:
         what = Text(plain(row.title))
         if row.known_issue is not None:
             what = Text.assemble((f"known: {plain(row.known_issue)} ", "dim"), what)
+        if row.regression:
+            what = Text.assemble(("regression ", "bold"), what)
         grid.add_row(
             row.id,
             Text(row.kind, style="dim" if row.known_issue is not None else "bold"),

@@ -5,7 +5,7 @@ pattern that says too much hides bugs, so each quotes a whole clause of one mess
 limits it to the programs that require what is declined: "No available kernel" is by design when a
 backend was forced, and a bug when torch chose.
 
-Texts are those of torch 2.11 to 2.13.
+Texts are those of torch 2.11 to 2.15.
 """
 
 from __future__ import annotations

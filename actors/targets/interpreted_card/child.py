@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnfuzz.actors.targets.child_target import INTERPRET_TRITON, ChildTarget
+from attnfuzz.actors.targets.child_target import HIDE_CARDS, INTERPRET_TRITON, ChildTarget
 from attnfuzz.actors.targets.interpreted_card.cards import INTERPRETED
 from attnfuzz.actors.targets.virtual_card.cards import Card
 from attnfuzz.actors.targets.virtual_card.child import compile_once
@@ -23,7 +23,7 @@ class InterpretedCardChild(ChildTarget):
     card: Card
 
     def environment(self) -> dict[str, str]:
-        return INTERPRET_TRITON
+        return INTERPRET_TRITON | HIDE_CARDS
 
     def before_torch(self, libraries: Path) -> None:
         from attnfuzz.actors.targets.virtual_card import cuda, shim

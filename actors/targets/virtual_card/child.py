@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnfuzz.actors.targets.child_target import ChildTarget
+from attnfuzz.actors.targets.child_target import HIDE_CARDS, ChildTarget
 from attnfuzz.actors.targets.virtual_card.cards import CARDS, Card
 
 if TYPE_CHECKING:
@@ -19,6 +19,9 @@ class VirtualCardChild(ChildTarget):
     """Programs are compiled for `card`, and not run."""
 
     card: Card
+
+    def environment(self) -> dict[str, str]:
+        return HIDE_CARDS
 
     def before_torch(self, libraries: Path) -> None:
         from attnfuzz.actors.targets.virtual_card import cuda, shim

@@ -56,9 +56,14 @@ struct Hooks final : at::CUDAHooksInterface {
 
 } // namespace
 
-C10_REGISTER_GUARD_IMPL(CUDA, Guard)
-
 namespace at {
-// The registry knows the hooks of CUDA by this name.
-C10_REGISTER_TYPED_CLASS(CUDAHooksRegistry, "CUDAHooks", Hooks)
+// The registry knows the hooks of CUDA by this name. They come before those of a CUDA build, which
+// registers its own later, with the usual priority.
+C10_REGISTER_TYPED_CLASS_WITH_PRIORITY(
+    CUDAHooksRegistry, "CUDAHooks", c10::REGISTRY_PREFERRED, Hooks)
 } // namespace at
+
+// To be called once torch is imported: of two guards the later one holds, and a CUDA build has one.
+extern "C" __attribute__((visibility("default"))) void guard_device() {
+  static const c10::impl::DeviceGuardImplRegistrar registrar(DeviceType::CUDA, new Guard());
+}

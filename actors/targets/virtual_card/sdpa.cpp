@@ -1,5 +1,5 @@
 // Which kernel scaled_dot_product_attention takes on an NVIDIA card: torch built without CUDA has
-// no rule for it, and would always take the math path. The rules are those of torch around 2.13 for
+// no rule for it, and would always take the math path; one built with CUDA would ask a real card. The rules are those of torch around 2.13 for
 // dense tensors (ATen/native/transformers/cuda/sdp_utils.cpp), with the checks that its headers
 // share; cuDNN is one that takes head dimensions up to 128, or 192 with values of 128.
 #include <ATen/native/transformers/attention.h>
@@ -82,6 +82,9 @@ int64_t choice(
     const std::optional<at::Tensor>& mask, double dropout, bool is_causal, std::optional<double>,
     bool enable_gqa) {
   const sdp_params given{query, key, value, mask, dropout, is_causal, enable_gqa};
+  if (major_version == 0) {
+    return static_cast<int64_t>(SDPBackend::math);
+  }
   auto& context = at::globalContext();
   for (const auto backend : context.sDPPriorityOrder()) {
     const bool taken = backend == SDPBackend::cudnn_attention ? takes_cudnn(given)
@@ -98,8 +101,9 @@ int64_t choice(
 
 } // namespace
 
-// From now on SDPA is decided as on a card of this compute capability; where that is a data center's
-// Hopper or Blackwell, cuDNN's kernel comes first unless an order was asked for.
+// From now on, if torch is imported already, SDPA is decided as on a card of this compute capability;
+// where that is a data center's Hopper or Blackwell, cuDNN's kernel comes first unless an order was
+// asked for. Capability 0.0 is the math path.
 extern "C" __attribute__((visibility("default"))) void choose_sdpa_as_on(int major, int minor) {
   major_version = major;
   minor_version = minor;

@@ -31,9 +31,15 @@ class VirtualCardTarget(Target):
 
 def missing_toolchain(probe: Probe) -> str | None:
     """What kernels cannot be compiled without for a card that need not be there: the stand-in takes
-    the place of torch's CUDA."""
-    if probe["cuda_build"]:
-        return f"torch {probe['torch']} is built with CUDA; this needs a CPU build"
+    the place of torch's CUDA, but not of ROCm's, nor of one that has a card."""
+    if probe["cuda_build"] and probe["cuda"] is not None:
+        return (
+            f"torch {probe['torch']} finds {probe['cuda']}, and a card that is there is not faked"
+        )
+    if probe["cuda_build"] and probe["maker"] != "CUDA":
+        return (
+            f"torch {probe['torch']} is built with {probe['maker']}; this needs a CPU or CUDA build"
+        )
     if not probe.get("triton", False):
         return "triton is not installed in the toolchain"
     return missing_compiler("builds the virtual device")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from attnfuzz.generators.kernels import conditions
 from attnfuzz.generators.kernels.flex.spec import Flex
 from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.model.scores import Score
 from attnfuzz.generators.model.tree import walk
 
 
@@ -15,6 +16,14 @@ def inductor_returns_lse(program: Program) -> bool:
         and isinstance(program.kernel, Flex)
         and program.kernel.return_lse
     )
+
+
+def score_mod_without_score(program: Program) -> bool:
+    """Whether gradients are wanted through a score_mod that leaves out the score it is given."""
+    score_mod = program.score_mod
+    if score_mod is None or not conditions.differentiates(program):
+        return False
+    return not any(isinstance(node, Score) for node in walk(score_mod))
 
 
 def block_mask_of_other_length(program: Program) -> bool:

@@ -18,6 +18,7 @@ from attnfuzz.generators.kernels.flex.conditions import (
     odd_blocks,
     own_tiles,
     own_tiles_or_blocks,
+    score_mod_without_score,
 )
 from attnfuzz.generators.kernels.refusal import Refusal
 from attnfuzz.generators.kernels.shared_refusals import AUTOGRAD, MESH, ONE_DTYPE
@@ -27,6 +28,11 @@ FLEX: tuple[Refusal, ...] = (
         pattern=r"FlexAttention does not support backward on (CPU|MPS)\.",
         why="flex_attention has no backward on this device",
         needs=conditions.differentiates,
+    ),
+    Refusal(
+        pattern=r"flex_attention backward requires the output of score_mod to depend on score",
+        why="since torch 2.14 a score_mod that is differentiated must use its score",
+        needs=score_mod_without_score,
     ),
     Refusal(
         pattern=r"Expect query and key/value to have the same number of heads but got Hq=",

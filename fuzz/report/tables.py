@@ -29,7 +29,8 @@ class Row:
     `occurrences`: failures of the campaign that were taken for this cause. `known_issue`: as what
     it is known, a shipped bucket ("shipped: 4080b6d1") or a record of a known issue, whose public
     thread is `thread`. `where`: its folder in the corpus. `target`: what the program that speaks
-    for it ran on, or was compiled for.
+    for it ran on, or was compiled for. `severity`: 0 to 100, worse is higher; `strangeness`:
+    how far the program that speaks for it is from what models do; see `fuzz.report.severity`.
     """
 
     id: str
@@ -46,6 +47,8 @@ class Row:
     thread: str | None = None
     where: str | None = None
     target: str = DEFAULT
+    severity: int = 0
+    strangeness: int = 0
 
     @property
     def flaky(self) -> bool:
@@ -73,10 +76,12 @@ class Totals:
     attributed_wrong: Sequence[str] = ()
 
 
-def rank(row: Row) -> tuple[int, bool, bool, int, str]:
-    """Sorts rows worst first: by kind, new before known, reliable before flaky, then by count."""
-    severity = SEVERITY.get(row.kind, len(SEVERITY))
-    return (severity, row.known_issue is not None, row.flaky, -row.occurrences, row.id)
+def rank(row: Row) -> tuple[int, int, bool, bool, int, str]:
+    """Sorts rows worst first: by severity, then by kind, new before known, reliable before flaky,
+    then by count."""
+    kind = SEVERITY.get(row.kind, len(SEVERITY))
+    known = row.known_issue is not None
+    return (-row.severity, kind, known, row.flaky, -row.occurrences, row.id)
 
 
 def worst_first(rows: Iterable[Row]) -> list[Row]:
@@ -93,6 +98,8 @@ def table(rows: Sequence[Row]) -> Table:
     elsewhere = any(row.target != DEFAULT for row in rows)
     if elsewhere:
         grid.add_column("target", no_wrap=True)
+    grid.add_column("bad", justify="right")
+    grid.add_column("odd", justify="right")
     grid.add_column("fails", justify="right")
     grid.add_column("script", justify="right")
     grid.add_column("lines", justify="right")
@@ -108,6 +115,8 @@ def table(rows: Sequence[Row]) -> Table:
             Text(row.kind, style="dim" if row.known_issue is not None else "bold"),
             row.layer or "-",
             *([row.target] if elsewhere else []),
+            str(row.severity),
+            str(row.strangeness),
             row.reliability,
             row.script_runs or "-",
             "-" if row.repro_lines is None else str(row.repro_lines),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,10 +66,23 @@ def row(page: Page, evidence: Evidence | None, ran: str = "", why: str = "") -> 
     }
 
 
+def shorter(answer: str) -> str:
+    """The bisector's answer in a few words: "inductor: lowerings, 2 (flex_attention)"."""
+    told = dict(re.findall(r"(\w+)=(?:'([^']*)'|(?:None|\d+))", answer))
+    number = re.search(r"bisect_number=(\d+)", answer)
+    if "backend" not in told:
+        return answer
+    part = f": {told['subsystem']}" if told.get("subsystem") else ""
+    place = f", {number[1]}" if number else ""
+    return f"{told['backend']}{part}{place}" + (f" ({told['debug_info']})" if place else "")
+
+
 def table(rows: list[dict[str, str]]) -> str:
     """The rows as a table of Markdown."""
     lines = [" | ".join(COLUMNS), " | ".join("---" for _ in COLUMNS)]
-    lines += [" | ".join(markdown(row.get(name, "–")) for name in COLUMNS) for row in rows]
+    for row in rows:
+        told = row | {"bisector": shorter(row["bisector"])} if "bisector" in row else row
+        lines.append(" | ".join(markdown(told.get(name) or "–") for name in COLUMNS))
     return "".join(f"| {line} |\n" for line in lines)
 
 

@@ -98,7 +98,7 @@ def table(rows: Sequence[Row]) -> Table:
     elsewhere = any(row.target != DEFAULT for row in rows)
     if elsewhere:
         grid.add_column("target", no_wrap=True)
-    grid.add_column("bad", justify="right")
+    grid.add_column("sev", justify="right")
     grid.add_column("odd", justify="right")
     grid.add_column("fails", justify="right")
     grid.add_column("script", justify="right")

@@ -26,6 +26,8 @@ def test_a_case_of_a_card_gives_no_text_and_one_sentence(attnfuzz: Command) -> N
 def test_what_cannot_be_used_is_one_sentence(attnfuzz: Command) -> None:
     planted = attnfuzz("issue", "786e169c", "--dir", "corpus/planted")
     assert planted.returncode == 2 and "no fault of torch's" in planted.stderr
+    nowhere = attnfuzz("issue", "5023", "--dir", "corpus/cases", "--out", "no/such/issue.md")
+    assert nowhere.returncode == 2 and "--out: expected a file" in nowhere.stderr
     unknown = attnfuzz("issue", "ffffffff", "--dir", "corpus/cases")
     assert unknown.returncode == 2 and "Traceback" not in unknown.stderr
 

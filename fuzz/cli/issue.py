@@ -17,9 +17,10 @@ from attnfuzz.fuzz.cli.common import (
     newest_campaign,
     note,
 )
-from attnfuzz.fuzz.errors import EXIT_CHANGED, UserError
+from attnfuzz.fuzz.errors import EXIT_CHANGED, UserError, user_path
 from attnfuzz.fuzz.report.escape import say
 from attnfuzz.fuzz.shipped import find
+from attnfuzz.generators.reading.complaints import mismatch
 
 
 def register(app: typer.Typer) -> None:
@@ -69,6 +70,8 @@ def issue(
             "preload file does is no fault of torch's to report"
         )
     python = interpreter(toolchain)
+    if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
+        raise UserError(mismatch("--out", "a file in a folder that is there", str(out)))
     try:
         check_device(found)
         with place(python) as here:
@@ -81,7 +84,8 @@ def issue(
         raise typer.Exit(EXIT_CHANGED) from None
     text = issue_text(found, evidence)
     if out is not None:
-        write_atomically(out, text)
+        with user_path(out):
+            write_atomically(out, text)
     if as_json:
         emit({"issue": text, "stands": evidence.stands, "bisection": evidence.bisection})
     elif out is None:

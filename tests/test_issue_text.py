@@ -183,7 +183,11 @@ def test_a_bisecting_script_calls_test_fn_alone_and_its_answer_is_read() -> None
     found = page(SHIPPED, "5023b693")
     text = bisecting(recorded(found).script, found.failure)
     compile(text, "bisecting.py", "exec")
-    assert "do_bisect(test_fn)" in text and "assert test_fn()" not in text
+    assert (
+        "do_bisect(judged)" in text
+        and "return test_fn()" in text
+        and "assert test_fn()" not in text
+    )
     assert answer("noise\nBisection complete: BisectionResult(x)\n") == "BisectionResult(x)"
     assert answer("noise") is None
 

@@ -32,10 +32,11 @@ Directory = Annotated[
 def triage(directory: Directory = None, as_json: Json = False) -> None:
     """List the buckets of a campaign, worst first.
 
-    By kind (crash, wrong_result, nonfinite, hang, …), new before known, reliable before flaky. For
-    each: how often it fails, how often its script failed by itself in a clean process, the script's
-    length in lines, the layer to blame, how often it was seen, and the known issue it may be. A
-    campaign can be looked at while it runs.
+    By severity: the kind of failure, less what makes its program unlike those of models; a silent
+    wrong result of an ordinary program comes first. Then new before known, reliable before flaky.
+    For each: how often it fails, how often its script failed by itself in a clean process, the
+    script's length in lines, the layer to blame, how often it was seen, and the known issue it may
+    be. A campaign can be looked at while it runs.
 
     `attnfuzz triage campaigns/night`
     """

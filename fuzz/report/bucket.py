@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from rich.console import Group, RenderableType
 from rich.rule import Rule
 from rich.syntax import Syntax
@@ -16,21 +14,21 @@ from rich.text import Text
 from attnfuzz.actors.targets.registry import DEFAULT, TARGETS
 from attnfuzz.corpus.bucket import Bucket
 from attnfuzz.corpus.confirmation import Confirmation
-from attnfuzz.fuzz.report.escape import code, fenced, markdown, with_code
+from attnfuzz.fuzz.report.markdown import render
 from attnfuzz.fuzz.report.outcome import failure_text, outcome_json
+from attnfuzz.fuzz.report.severity import Severity, severity
 from attnfuzz.fuzz.report.tables import Row, facts, row_json
 from attnfuzz.generators.model.codec import dump_program, to_data
-from attnfuzz.generators.model.outcome import Failure, Outcome, Raised
+from attnfuzz.generators.model.outcome import Failure, Outcome
 from attnfuzz.generators.model.program import Program
-
-TEMPLATES = Path(__file__).parent / "templates"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
     """A bucket, or a failure that has none, and what speaks for it: the minimized program, its
     failure, its script's text, and where it ran. `variants`: what the program's variants did, by
-    name. `related`: buckets that may have the same cause."""
+    name. `related`: buckets that may have the same cause. `preload`: the names of the files that
+    are loaded before it."""
 
     row: Row
     program: Program
@@ -42,6 +40,12 @@ class Page:
     related: tuple[Bucket, ...] = ()
     cases: tuple[str, ...] = ()
     confirmations: tuple[Confirmation, ...] = ()
+    preload: tuple[str, ...] = ()
+
+    @property
+    def severity(self) -> Severity:
+        """How bad it is, and how ordinary the program."""
+        return severity(self.failure, self.program)
 
     @property
     def virtual(self) -> str | None:
@@ -87,6 +91,8 @@ def page_text(page: Page) -> RenderableType:
         "script fails": f"{row.script_runs} clean processes" if row.script_runs else "not tried",
         "seen": f"{row.occurrences} times",
     }
+    pairs["severity"] = f"{page.severity.score} of 100: {page.severity.words}"
+    pairs["ordinary"] = page.severity.told
     if page.virtual is not None:
         pairs["virtual"] = page.virtual
     if row.regression:
@@ -117,12 +123,6 @@ def page_text(page: Page) -> RenderableType:
     return Group(*parts)
 
 
-def _raised(raised: Raised) -> str:
-    """An exception and where it comes from, the innermost frame last."""
-    frames = (f"    {one.file}:{one.line} in {one.function}" for one in raised.frames[-6:])
-    return "\n".join([f"{raised.type}: {raised.message}", *frames])
-
-
 def heading(text: str) -> Rule:
     """A line with a section's name."""
     return Rule(Text(text, style="bold"), align="left", style="dim")
@@ -134,6 +134,7 @@ def page_json(page: Page) -> dict[str, Any]:
     return {
         **row_json(page.row),
         "virtual": page.virtual,
+        "uncommon": [asdict(one) for one in page.severity.uncommon],
         "confirmations": [asdict(one) for one in page.confirmations],
         "trigger": sorted(page.bucket.trigger) if page.bucket else [],
         "aliases": list(page.bucket.aliases) if page.bucket else [],
@@ -150,15 +151,4 @@ def page_json(page: Page) -> dict[str, Any]:
 
 def page_markdown(page: Page) -> str:
     """The page as an issue for a tracker: what happens, the script, the versions."""
-    templates = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # that is for HTML; each value goes through `markdown` instead
-        finalize=markdown,
-    )
-    templates.filters |= {"code": code, "fenced": fenced, "with_code": with_code, "raised": _raised}
-    program = dump_program(page.program)
-    return templates.get_template("issue.md").render(page=page, program=program)
+    return render("issue.md", page=page, program=dump_program(page.program))

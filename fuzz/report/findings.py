@@ -24,7 +24,10 @@ from attnfuzz.corpus.signature import signature
 from attnfuzz.corpus.store.store import FailureRow, State, Store
 from attnfuzz.fuzz.reduce.variants import BASELINE, PASSES
 from attnfuzz.fuzz.report import tables as report
+from attnfuzz.fuzz.report.severity import severity
 from attnfuzz.fuzz.report.tables import Row, Totals
+from attnfuzz.generators.model.outcome import Failure, Outcome
+from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.reading.files import folders, is_there, read_inside
 
 CASES = "corpus"
@@ -69,11 +72,15 @@ def bucket_row(
     speaks = min(failures, key=lambda row: (row.state not in KEPT, row.number), default=None)
     folder = bucket_folder(directory / CASES, bucket)
     script = smallest_script(folder)
+    program, failure = simplest(speaks) if speaks else (None, None)
+    bad = severity(failure, program) if program and failure else None
     return Row(
         id=bucket.id,
         kind=bucket.kind,
         layer=bucket.layer,
         title=bucket.title,
+        severity=bad.score if bad else 0,
+        strangeness=bad.strangeness if bad else 0,
         state=_state(speaks),
         runs=speaks.runs if speaks else 0,
         failures=speaks.failures if speaks else 0,
@@ -86,6 +93,13 @@ def bucket_row(
         target=speaks.target if speaks else DEFAULT,
         regression=speaks is not None and speaks.program_id in since,
     )
+
+
+def simplest(row: FailureRow) -> tuple[Program, Failure]:
+    """The simplest program so far that fails like the row's, and its failure."""
+    outcome: Outcome = row.best_outcome or row.outcome
+    assert outcome.failure is not None
+    return row.best or row.program, outcome.failure
 
 
 def _where(bucket: Bucket, folder: Path) -> str | None:
@@ -115,8 +129,11 @@ def _apart_row(group: list[FailureRow]) -> Row:
     first = group[0]
     failure = first.outcome.failure
     assert failure is not None
+    bad = severity(failure, first.program)
     return Row(
         id=first.program_id,
+        severity=bad.score,
+        strangeness=bad.strangeness,
         kind=failure.kind.value,
         layer=failure.layer.value if failure.layer else None,
         title=signature(failure, first.program).title,
@@ -145,11 +162,18 @@ def corpus_row(folder: Path) -> Row:
     """The row of the bucket in `folder`. Raises CaseError."""
     bucket, cases = read_bucket(folder), read_cases(folder)
     script = smallest_script(folder)
+    worst = max(
+        (severity(case.failure, case.program) for case in cases),
+        key=lambda one: (one.score, -one.strangeness),
+        default=None,
+    )
     return Row(
         id=bucket.id,
         kind=bucket.kind,
         layer=bucket.layer,
         title=bucket.title,
+        severity=worst.score if worst else 0,
+        strangeness=worst.strangeness if worst else 0,
         state=State.DONE.value,
         runs=cases[0].runs if cases else 0,
         failures=cases[0].failures if cases else 0,

@@ -22,10 +22,10 @@ from attnfuzz.fuzz.report.findings import (
     bucket_row,
     corpus_row,
     read_cases,
+    simplest,
 )
+from attnfuzz.fuzz.report.severity import severity
 from attnfuzz.fuzz.report.tables import Row
-from attnfuzz.generators.model.outcome import Failure, Outcome
-from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.reading.complaints import mismatch
 from attnfuzz.generators.reading.files import is_there
 
@@ -77,7 +77,7 @@ def _campaign_page(store: Store, directory: Path, name: str) -> Page:
     cases = read_cases(folder)
     if cases:
         page = _page_of(row, bucket, cases, folder, others)
-        original = min(cases, key=_length).original
+        original = min(cases, key=_worst).original
         return replace(page, variants=page.variants or store.variants(original))
     speaks = min(failures, key=lambda one: (one.state not in KEPT, one.number))
     variants = store.variants(speaks.program_id)
@@ -88,7 +88,7 @@ def _campaign_page(store: Store, directory: Path, name: str) -> Page:
 
 def _page_without_case(store: Store, row: Row, found: FailureRow) -> Page:
     """The page of a failure that has no case yet."""
-    program, failure = _best(found)
+    program, failure = simplest(found)
     environment = store.environment(found)
     if found.target in TARGETS:  # another version's may have targets that this one has not
         environment = TARGETS[found.target].environment(environment)
@@ -98,8 +98,9 @@ def _page_without_case(store: Store, row: Row, found: FailureRow) -> Page:
 def _page_of(
     row: Row, bucket: Bucket, cases: Sequence[Case], folder: Path, others: tuple[Bucket, ...]
 ) -> Page:
-    """The page of a bucket with cases: it shows the one with the shortest script."""
-    case = min(cases, key=_length)
+    """The page of a bucket with cases: it shows the worst one, of those the shortest
+    script's."""
+    case = min(cases, key=_worst)
     target = case.environment.get("target", row.target)
     return Page(
         row=replace(row, runs=case.runs, failures=case.failures, target=target),
@@ -112,11 +113,18 @@ def _page_of(
         related=others,
         cases=tuple(str(folder / one.id) for one in cases),
         confirmations=tuple(read_confirmations(folder / case.id)),
+        preload=tuple(one.name for one in case.preload),
     )
 
 
-def _length(case: Case) -> tuple[int, str]:
-    return len(case.repro.splitlines()), case.id
+def page_of_case(folder: Path, case: Case) -> Page:
+    """The page of the bucket in `folder`, in a corpus, as if `case` were the only one of its."""
+    return _page_of(corpus_row(folder), read_bucket(folder), [case], folder, ())
+
+
+def _worst(case: Case) -> tuple[int, int, str]:
+    score = severity(case.failure, case.program).score
+    return -score, len(case.repro.splitlines()), case.id
 
 
 def _corpus_page(corpus: Path, name: str) -> Page:
@@ -141,10 +149,3 @@ def _only(name: str, ids: Iterable[str], where: Path) -> str:
         several = ", ".join(found)
         raise UserError(mismatch(name, "the beginning of one id", f"that of {several}"))
     raise UserError(mismatch(name, f"a bucket of {where}, one of {', '.join(known)}"))
-
-
-def _best(row: FailureRow) -> tuple[Program, Failure]:
-    program: Program = row.best or row.program
-    outcome: Outcome = row.best_outcome or row.outcome
-    assert outcome.failure is not None
-    return program, outcome.failure

@@ -30,6 +30,8 @@ class Row:
     it is known, a shipped bucket ("shipped: 4080b6d1") or a record of a known issue, whose public
     thread is `thread`. `where`: its folder in the corpus. `target`: what the program that speaks
     for it ran on, or was compiled for. `regression`: it passes with the campaign's baseline.
+    `severity`: 0 to 100, worse is higher; `strangeness`: how far the program that speaks for it is
+    from what models do; see `fuzz.report.severity`.
     """
 
     id: str
@@ -47,6 +49,8 @@ class Row:
     where: str | None = None
     target: str = DEFAULT
     regression: bool = False
+    severity: int = 0
+    strangeness: int = 0
 
     @property
     def flaky(self) -> bool:
@@ -74,19 +78,13 @@ class Totals:
     attributed_wrong: Sequence[str] = ()
 
 
-def rank(row: Row) -> tuple[bool, int, bool, bool, int, str]:
-    """Sorts rows worst first: regressions, then by kind, new before known, reliable before flaky,
-    then by count."""
-    severity = SEVERITY.get(row.kind, len(SEVERITY))
-    regresses = row.regression and row.known_issue is None
-    return (
-        not regresses,
-        severity,
-        row.known_issue is not None,
-        row.flaky,
-        -row.occurrences,
-        row.id,
-    )
+def rank(row: Row) -> tuple[bool, int, int, bool, bool, int, str]:
+    """Sorts rows worst first: regressions, then by severity, then by kind, new before known,
+    reliable before flaky, then by count."""
+    kind = SEVERITY.get(row.kind, len(SEVERITY))
+    known = row.known_issue is not None
+    regresses = row.regression and not known
+    return (not regresses, -row.severity, kind, known, row.flaky, -row.occurrences, row.id)
 
 
 def worst_first(rows: Iterable[Row]) -> list[Row]:
@@ -103,6 +101,8 @@ def table(rows: Sequence[Row]) -> Table:
     elsewhere = any(row.target != DEFAULT for row in rows)
     if elsewhere:
         grid.add_column("target", no_wrap=True)
+    grid.add_column("sev", justify="right")
+    grid.add_column("odd", justify="right")
     grid.add_column("fails", justify="right")
     grid.add_column("script", justify="right")
     grid.add_column("lines", justify="right")
@@ -120,6 +120,8 @@ def table(rows: Sequence[Row]) -> Table:
             Text(row.kind, style="dim" if row.known_issue is not None else "bold"),
             row.layer or "-",
             *([row.target] if elsewhere else []),
+            str(row.severity),
+            str(row.strangeness),
             row.reliability,
             row.script_runs or "-",
             "-" if row.repro_lines is None else str(row.repro_lines),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, Literal, TypeVar
 
 from attnfuzz.generators.kernels.refusal import Refusal
 from attnfuzz.generators.kernels.specs import Kernel
@@ -125,6 +125,12 @@ class KernelPlugin(Generic[K]):
 
     package: ClassVar[str | None] = None
     """The distribution that it comes in, None for torch itself."""
+
+    labels: ClassVar[tuple[str, ...]] = ()
+    """What torch's issue tracker labels it with."""
+
+    judged_in_issues_by: ClassVar[Literal["same", "flash_attn"]] = "same"
+    """How those who get its issues judge numbers; see `generators.render.issue_script.Way`."""
 
     takes_score_mod: ClassVar[bool] = False
     """Whether a program's score modification is handed to it."""

@@ -57,7 +57,7 @@ class Check:
 def check_for(parts: Parts, failure: Failure, by_value: bool = False) -> Check:
     """The check that fails where `failure` shows, and passes where it does not; `by_value` is as in
     `generators.render.repro`."""
-    writer = _Writer(parts, failure)
+    writer = CheckWriter(parts, failure)
     diff = failure.diffs[0] if failure.diffs else None
     if by_value and failure.signal is not None:
         return writer.far_off(parts.run.outputs[0])
@@ -81,7 +81,9 @@ def check_for(parts: Parts, failure: Failure, by_value: bool = False) -> Check:
     return writer.just_run()
 
 
-class _Writer:
+class CheckWriter:
+    """Writes the statements of checks for `failure` of the program that `parts` render."""
+
     def __init__(self, parts: Parts, failure: Failure) -> None:
         self.parts, self.failure = parts, failure
         eager = failure.layer is Layer.EAGER or failure.phase is Phase.EAGER
@@ -121,6 +123,19 @@ class _Writer:
         names = [f"{name}.double()" if name in floating else name for name in self.parts.names]
         return ", ".join(names)
 
+    @property
+    def name(self) -> str | None:
+        """The output whose numbers are wrong, or may be where the process dies; None where no
+        number is."""
+        failure, outputs = self.failure, self.parts.run.result_names()
+        if failure.signal is not None and failure.kind is not FailureKind.HANG:
+            return outputs[0]
+        numeric = failure.kind in (FailureKind.WRONG_RESULT, FailureKind.NONFINITE)
+        if not numeric or failure.raised is not None or not failure.diffs:
+            return None
+        diff = failure.diffs[0]
+        return diff.output if diff.output in outputs and diff.what != "nan" else None
+
     def value(self, function: str, output: str, double: bool = False) -> str:
         """One output of a run of `function`, as an expression."""
         if self.simple:
@@ -138,6 +153,7 @@ class _Writer:
         return modes.runner(self.parts.program, function == "compiled")
 
     def start(self) -> Check:
+        """A check with nothing in it yet."""
         return Check(run=not self.simple, compiled=self.compiled)
 
     def expected(self, name: str, check: Check) -> Block:
@@ -192,6 +208,7 @@ class _Writer:
         return Check(_without_return(body), last=waits, compiled=self.compiled)
 
     def not_nan(self, diff: Diff) -> Check:
+        """NaN is missing where the reference has it."""
         check, name = self.start(), diff.output
         check.statements = [f"{name} = {self.value(self.function, name)}"]
         check.last = self.expected(name, check)
@@ -209,6 +226,7 @@ class _Writer:
         return body
 
     def wrong_result(self, diff: Diff) -> Check:
+        """The output is off by more than its budget."""
         if diff.what == "nan":
             return self.not_nan(diff)
         check = self.start()
@@ -226,6 +244,7 @@ class _Writer:
         return check
 
     def nonfinite(self, diff: Diff) -> Check:
+        """The output is not finite where it should be."""
         check, name = self.start(), diff.output
         check.statements = [f"{name} = {self.value(self.function, name)}"]
         if self.may_be_nonfinite():
@@ -237,6 +256,7 @@ class _Writer:
         return check
 
     def far_off(self, name: str) -> Check:
+        """The output is far off, or NaN: for what memory decides."""
         check = self.start()
         check.statements = [f"{name} = {self.value(self.function, name)}"]
         judged = "[expected.isfinite()]" if self.may_be_nonfinite() else ""
@@ -261,6 +281,7 @@ class _Writer:
         return bool(unseen or overflow or "lse" in self.parts.run.outputs)
 
     def metadata(self, diff: Diff) -> Check:
+        """A property of the output is another than that of eager, or of the reference."""
         name, what = diff.output, diff.what
         if what == "presence":
             check = Check(run=True, compiled=self.compiled)
@@ -294,6 +315,7 @@ class _Writer:
         return f"{name}.{what}{'()' if what == 'storage_offset' else ''}"
 
     def nondeterminism(self, diff: Diff) -> Check:
+        """The same call gives another result."""
         check, name = self.start(), diff.output
         check.statements = [f"{name} = {self.value(self.function, name)}"]
         again = f"torch.allclose(again, {name}, rtol=0, atol=0, equal_nan=True)"
@@ -305,6 +327,7 @@ class _Writer:
         return check
 
     def mutation(self, diff: Diff) -> Check:
+        """An argument, or a global state, has changed."""
         run = self.just_run(again=diff.output == GLOBAL)  # not a draw of the script's own
         if diff.output == GLOBAL:
             state = GLOBAL_STATE[diff.what]

@@ -8,11 +8,11 @@ from attnfuzz.generators.render.fold import WIDTH
 
 MODULES = {
     "ctypes": "import ctypes", "functools": "import functools", "random": "import random",
-    "time": "import time", "warnings": "import warnings",
+    "time": "import time", "traceback": "import traceback", "warnings": "import warnings",
     "torch": "import torch", "dist": "import torch.distributed as dist",
     "F": "import torch.nn.functional as F",
 }  # fmt: skip
-STANDARD = ("ctypes", "functools", "random", "time", "warnings")
+STANDARD = ("ctypes", "functools", "random", "time", "traceback", "warnings")
 FROM = {
     "torch.distributed._local_tensor": ("LocalTensorMode",),
     "torch.distributed.device_mesh": ("init_device_mesh",),

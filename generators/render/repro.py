@@ -62,7 +62,7 @@ def repro(
     blocks.append(global_modes(program))
     blocks += [*p.mods, *p.cached_mods]
     if not check.inputs_only:
-        blocks += [*p.rope, *p.attention] if _calls_attention(check) else p.rope
+        blocks += [*p.rope, *p.attention] if calls_attention(check) else p.rope
         blocks += p.undropped
         blocks += p.reference if check.reference else []
         blocks += [p.run.function(), *runs(program, check.compiled)] if check.run else []
@@ -109,7 +109,8 @@ def _closing(line: str, start: int) -> int:
     raise ValueError(f"no closing parenthesis: {line}")
 
 
-def _calls_attention(check: Check) -> bool:
+def calls_attention(check: Check) -> bool:
+    """Whether the statements of `check` use the attention function."""
     used = "\n".join([*check.statements, *check.last])
     return check.compiled or bool(re.search(r"\battention\b", used))
 
@@ -117,23 +118,25 @@ def _calls_attention(check: Check) -> bool:
 def _calls(p: Parts, check: Check, failure: Failure) -> list[Block]:
     """The inputs and the calls, at top level: straight for one call, a loop for several."""
     if not p.parameters:
-        return [_inputs(p, check), [*check.statements, *check.last]]
+        return [inputs_of(p, check), [*check.statements, *check.last]]
+    loop = [loop_head(p, failure), *indented([*inputs_of(p, check), *check.statements])]
+    return [loop, check.last] if check.last else [loop]
+
+
+def loop_head(p: Parts, failure: Failure) -> str:
+    """The head of a loop over the calls, up to the failing one."""
     calls: list[Any] = p.calls if p.program.calls else p.seeds
     if p.program.calls and p.program.draws:
         calls = [(*call, seed) for call, seed in zip(p.calls, p.seeds, strict=True)]
     if failure.diffs:
         calls = calls[: failure.diffs[0].call + 1]
-    loop = [
-        f"for {', '.join(p.parameters)} in {calls}:",
-        *indented([*_inputs(p, check), *check.statements]),
-    ]
-    return [loop, check.last] if check.last else [loop]
+    return f"for {', '.join(p.parameters)} in {calls}:"
 
 
 _TARGETS = re.compile(r"([\w, ]+) = ")
 
 
-def _inputs(p: Parts, check: Check) -> Block:
+def inputs_of(p: Parts, check: Check) -> Block:
     """The statements that make the arguments. Where one of them fails, without q, k and v, unless
     numbers are drawn after them, which are others then."""
     lines = p.input_statements

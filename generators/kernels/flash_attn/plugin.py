@@ -40,6 +40,7 @@ class FlashAttnPlugin(KernelPlugin[FlashAttn]):
 
     spec_class = FlashAttn
     package = "flash_attn"
+    judged_in_issues_by = "flash_attn"
     interchangeable = False
     refusals = (
         Refusal(

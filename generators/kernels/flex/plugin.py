@@ -35,6 +35,7 @@ class FlexPlugin(KernelPlugin[Flex]):
     is made where it is used."""
 
     spec_class = Flex
+    labels = ("module: flex attention",)
     takes_nothing = frozenset({"batch"})  # eagerly it divides by the number of heads
     takes_score_mod = True
     refusals = REFUSALS

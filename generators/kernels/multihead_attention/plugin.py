@@ -31,6 +31,7 @@ class MultiheadAttentionPlugin(KernelPlugin[MultiheadAttention]):
     inputs: so they have gradients, and every precision in which the program is judged."""
 
     spec_class = MultiheadAttention
+    labels = ("module: multi-headed-attention",)
     interchangeable = False
     refusals = (
         Refusal(

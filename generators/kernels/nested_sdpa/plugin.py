@@ -44,6 +44,7 @@ class NestedSdpaPlugin(KernelPlugin[NestedSdpa]):
     the attention function, so that q, k and v have gradients as they are given."""
 
     spec_class = NestedSdpa
+    labels = ("module: sdpa", "module: nestedtensor")
     interchangeable = False
     refusals = REFUSALS
 

@@ -40,6 +40,7 @@ class SdpaPlugin(KernelPlugin[Sdpa]):
     """The mask is an argument `attn_mask`, bool or additive, unless `is_causal` says it."""
 
     spec_class = Sdpa
+    labels = ("module: sdpa",)
     takes_nothing = frozenset({"batch", "heads"})
     is_sdpa = True
     refusals = REFUSALS

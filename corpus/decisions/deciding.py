@@ -1,4 +1,4 @@
-"""What a person decides on a bucket of a corpus, and takes back."""
+"""What a person decides on a bucket of a corpus."""
 
 from __future__ import annotations
 
@@ -10,18 +10,10 @@ from typing import Annotated, Any, get_args
 from pydantic import Field, TypeAdapter
 
 from attnfuzz.corpus.case import CaseError
-from attnfuzz.corpus.decisions.events import (
-    ON_ITS_OWN,
-    Event,
-    NotABug,
-    Undo,
-    Verdict,
-    WontFix,
-)
+from attnfuzz.corpus.decisions.events import Event, NotABug, Verdict, WontFix
 from attnfuzz.corpus.decisions.history import record
 from attnfuzz.corpus.decisions.status import decisions, in_force, status_of
 from attnfuzz.corpus.models import validated
-from attnfuzz.generators.reading.complaints import mismatch
 
 VERDICTS: tuple[str, ...] = tuple(one.model_fields["kind"].default for one in get_args(Verdict))
 """Kinds of decisions: "reported", "not-a-bug", "wont-fix", "duplicate-of", "fixed-in"."""
@@ -58,33 +50,6 @@ def decide(bucket_folder: Path, said: Verdict) -> Event | None:
         return said.model_copy(update={"instead_of": [one.name for one in earlier]})
 
     return record(bucket_folder, make)
-
-
-def undo(bucket_folder: Path, name: str | None = None, by: str | None = None) -> Event | None:
-    """Takes back the event that is called `name`, or how it begins; by default the last thing that
-    somebody has decided. None where that is taken back already. Raises CaseError, and OSError."""
-
-    def make(events: list[Event]) -> Undo | None:
-        event = to_undo(bucket_folder, events, name)
-        stands = any(event.name == one.name for one in in_force(events))
-        return Undo(by=by, event=event.name) if stands else None
-
-    return record(bucket_folder, make)
-
-
-def to_undo(bucket_folder: Path, events: list[Event], name: str | None) -> Event:
-    """The event that `undo` is about. Raises CaseError."""
-    decided = [one for one in events if not isinstance(one.said, ON_ITS_OWN)]
-    if name is not None:
-        found = [one for one in decided if one.name.startswith(name)]
-        if len(found) != 1:
-            names = ", ".join(one.name for one in decided) or "none"
-            raise CaseError(mismatch(f"{bucket_folder}: {name}", f"one event, of {names}"))
-        return found[0]
-    found = [one for one in decided if not isinstance(one.said, Undo)]
-    if not found:
-        raise CaseError(mismatch(bucket_folder, "something decided, to take it back", "nothing"))
-    return found[-1]
 
 
 def _content(said: Verdict) -> Mapping[str, Any]:

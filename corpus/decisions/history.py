@@ -65,13 +65,19 @@ def append(bucket_folder: Path, there: list[Event], said: Any) -> Event:
     Raises CaseError, and OSError."""
     place = there[-1].place[0] + 1 if there else 1
     name, text = file_of(said, place)
-    add_file(bucket_folder, name, text)
+    _add_file(bucket_folder, name, text)
     return Event(name.removesuffix(".yaml"), said)
 
 
-def add_file(bucket_folder: Path, name: str, text: str) -> None:
-    """Writes an event's file, in a corpus that is locked; clears away what a crash left behind.
-    Raises CaseError, and OSError."""
+def add_event(bucket_folder: Path, event: Event) -> None:
+    """Takes in an event of another corpus, under its name, in a corpus that is locked. Raises
+    CaseError, and OSError."""
+    if not is_there(bucket_folder / HISTORY / f"{event.name}.yaml"):
+        _add_file(bucket_folder, f"{event.name}.yaml", dump_yaml(_data(event.said)))
+
+
+def _add_file(bucket_folder: Path, name: str, text: str) -> None:
+    """Writes an event's file, and clears away what a crash left behind."""
     folder = bucket_folder / HISTORY
     if is_there(folder) and (folder.is_symlink() or not folder.is_dir()):
         raise CaseError(mismatch(folder, "a folder", "a link or a file"))

@@ -23,6 +23,8 @@ from attnfuzz.corpus.decisions.events import (
 )
 from attnfuzz.corpus.decisions.history import history
 
+CAME_BACK, PASSES = "came back", "passes"
+
 
 @dataclass(frozen=True)
 class Run:
@@ -71,6 +73,17 @@ class Status:
             return ""
         others = "".join(f"; decided elsewhere: {sentence(one.said)}" for one in self.also)
         return sentence(self.decision.said) + others
+
+    @property
+    def went(self) -> str:
+        """What the last run says: "came back", "passes", or "" where it fails as ever or was never
+        noted."""
+        if not self.runs:
+            return ""
+        last = self.runs[-1]
+        if last.passed:
+            return PASSES if self.stopped(last.torch) else ""
+        return CAME_BACK if self.came_back(last.torch) else ""
 
     def passes_with(self, torch: str) -> str | None:
         """The torch with which it was last seen to pass, if that is the newest that it was tried

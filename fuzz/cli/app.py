@@ -16,7 +16,19 @@ from typing import Annotated, Any
 
 import typer
 
-from attnfuzz.fuzz.cli import generate, launch, minimize, render, replay, run, show, targets, triage
+from attnfuzz.fuzz.cli import (
+    adopt,
+    decide,
+    generate,
+    launch,
+    minimize,
+    render,
+    replay,
+    run,
+    show,
+    targets,
+    triage,
+)
 from attnfuzz.fuzz.cli.common import emit, note
 from attnfuzz.fuzz.environment import version
 from attnfuzz.fuzz.errors import (
@@ -69,7 +81,19 @@ def attnfuzz(
 
 
 attnfuzz.__doc__ = None  # the help is HELP
-for command in (launch, triage, show, replay, run, minimize, generate, render, targets):
+for command in (
+    launch,
+    triage,
+    show,
+    adopt,
+    decide,
+    replay,
+    run,
+    minimize,
+    generate,
+    render,
+    targets,
+):
     command.register(app)
 
 

@@ -76,6 +76,13 @@ def replay(
         int | None,
         typer.Option(min=1, max=MAX_WORKERS, help="Sandboxes at work. Default: one a core."),
     ] = None,
+    record: Annotated[
+        bool,
+        typer.Option(
+            "--record",
+            help="Note in the buckets' histories which cases fail and which pass with this torch.",
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run recorded cases again: which of them no longer behave as recorded?
@@ -97,6 +104,9 @@ def replay(
     case. One whose target is not to be had with this toolchain (a virtual card without triton, say)
     is not run, which is reported and counted.
 
+    With `--record` the histories of the corpus say with which torch a bucket has stopped failing
+    and with which it came back, where that is not known. The next campaigns and `triage` tell it.
+
     `attnfuzz replay campaigns/night --toolchain /opt/torch-2.12/bin/python`
     `attnfuzz replay 3f9a --dir campaigns/night`
 
@@ -104,7 +114,8 @@ def replay(
     case, a preload file, the target or the toolchain cannot be used, or no case could be run.
     """
     from attnfuzz.corpus.case import find_cases, read_case
-    from attnfuzz.fuzz.replay.confirmations import record
+    from attnfuzz.fuzz.replay.confirmations import record as record_confirmations
+    from attnfuzz.fuzz.replay.noting import Noted, note_results
     from attnfuzz.fuzz.replay.session import Places, replay_all
 
     wanted, are_shipped = _folders(paths or (), directory)
@@ -123,15 +134,27 @@ def replay(
     report = _silent if as_json else say
     places = Places(folders, on, python, files, allowed, workers, report)
     results, there = replay_all(cases, places)
-    record(folders, cases, on, results, there, report=report)
+    record_confirmations(folders, cases, on, results, there, report=report)
+    noted = note_results(folders, cases, on, results, there) if record else Noted()
     verdicts = Counter(result.verdict.value for result in results)
     if as_json:
         rows = zip(folders, cases, results, there, strict=True)
-        emit({"cases": [_json(*row) for row in rows], "counts": dict(sorted(verdicts.items()))})
+        counts = dict(sorted(verdicts.items()))
+        emit(
+            {
+                "cases": [_json(*row) for row in rows],
+                "counts": counts,
+                **(vars(noted) if record else {}),
+            }
+        )
     else:
         _print_changes(cases, results, there)
-        counts = [f"{count} {name.replace('_', ' ')}" for name, count in sorted(verdicts.items())]
-        say(f"{counted(len(cases), 'case')}: {', '.join(counts)}")
+        words = [f"{count} {name.replace('_', ' ')}" for name, count in sorted(verdicts.items())]
+        say(f"{counted(len(cases), 'case')}: {', '.join(words)}")
+        for bucket, torch in noted.stopped.items():
+            say(f"stopped failing: {bucket} (passed with torch {torch})")
+        for bucket, why in noted.came_back.items():
+            say(f"came back: {bucket} ({why})")
     raise typer.Exit(EXIT_CHANGED if set(verdicts) - {"as_recorded", "not_run"} else 0)
 
 

@@ -16,7 +16,8 @@ from rich.text import Text
 from attnfuzz.actors.targets.registry import DEFAULT, TARGETS
 from attnfuzz.corpus.bucket import Bucket
 from attnfuzz.corpus.confirmation import Confirmation
-from attnfuzz.fuzz.report.escape import code, fenced, markdown, with_code
+from attnfuzz.corpus.decisions.events import Event
+from attnfuzz.fuzz.report.escape import code, fenced, markdown, plain, with_code
 from attnfuzz.fuzz.report.outcome import failure_text, outcome_json
 from attnfuzz.fuzz.report.tables import Row, facts, row_json
 from attnfuzz.generators.model.codec import dump_program, to_data
@@ -42,6 +43,7 @@ class Page:
     related: tuple[Bucket, ...] = ()
     cases: tuple[str, ...] = ()
     confirmations: tuple[Confirmation, ...] = ()
+    history: tuple[Event, ...] = ()
 
     @property
     def virtual(self) -> str | None:
@@ -110,6 +112,8 @@ def page_text(page: Page) -> RenderableType:
     if page.related:
         named = {bucket.id: bucket.title for bucket in page.related}
         parts += ["", heading("possibly related"), facts(named)]
+    if page.history:
+        parts += ["", heading("history"), Text(plain("\n".join(map(str, page.history))))]
     if page.environment:
         parts += ["", heading("environment"), facts(dict(sorted(page.environment.items())))]
     return Group(*parts)
@@ -143,6 +147,7 @@ def page_json(page: Page) -> dict[str, Any]:
         "kin": [bucket.id for bucket in page.related],
         "cases": list(page.cases),
         "environment": dict(sorted(page.environment.items())),
+        "history": [{"event": one.name, "says": str(one)} for one in page.history],
     }
 
 

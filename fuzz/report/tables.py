@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from attnfuzz.actors.targets.registry import DEFAULT
+from attnfuzz.corpus.decisions.status import CAME_BACK
 from attnfuzz.fuzz.report.counted import counted
 from attnfuzz.fuzz.report.escape import plain
 from attnfuzz.generators.model.outcome import SEVERITY
@@ -68,9 +69,11 @@ class Totals:
 
 
 def rank(row: Row) -> tuple[int, bool, bool, int, str]:
-    """Sorts rows worst first: by kind, new before known, reliable before flaky, then by count."""
+    """Sorts rows worst first: by kind, new and what came back before known, reliable before flaky,
+    then by count."""
     severity = SEVERITY.get(row.kind, len(SEVERITY))
-    return (severity, row.known_issue is not None, row.flaky, -row.occurrences, row.id)
+    known = row.known_issue is not None and row.state != CAME_BACK
+    return (severity, known, row.flaky, -row.occurrences, row.id)
 
 
 def worst_first(rows: Iterable[Row]) -> list[Row]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from attnfuzz.corpus.bucket import Bucket, assign, new_bucket
+from attnfuzz.corpus.bucket import assign, new_bucket
 from attnfuzz.corpus.case import (
     Case,
     buckets_in,
@@ -27,14 +27,14 @@ from attnfuzz.corpus.known_issues import known_as
 from attnfuzz.corpus.signature import signature
 from attnfuzz.fuzz.campaign.known_buckets import load_known
 from attnfuzz.fuzz.cli.app import main
-from attnfuzz.generators.kernels.specs import Handwritten
 from attnfuzz.generators.model.codec import program_id
 from attnfuzz.generators.model.features import features
 from attnfuzz.generators.model.masks import Causal
 from attnfuzz.generators.model.program import Compile, Program, Shape
 from tests.support.fake_campaign import CONFIG, run
-from tests.support.fake_pool import raised, wrong
+from tests.support.fake_pool import raised
 from tests.support.fake_torch import FakeTorch
+from tests.support.one_bucket import write_one
 
 URL = "https://example.org/issues/7"
 Command = Callable[..., Any]
@@ -156,27 +156,14 @@ def test_adopting_again_changes_nothing(tmp_path: Path, attnfuzz: Command) -> No
         assert seen.said.kind == "seen" and seen.said.torch == "2.13.0"
 
 
-def corpus_of(folder: Path, *seeds: int) -> Bucket:
-    """A corpus of one bucket, with a case for each seed; none needs the other parts of them."""
-    program = Program(kernel=Handwritten(), shape=Shape(q_len=16, kv_len=48))
-    failure = wrong("out").failure
-    assert failure is not None
-    bucket = new_bucket(signature(failure, program), failure, features(program))
-    write_bucket(folder, bucket)
-    for seed in seeds:
-        case = Case(program=replace(program, seed=seed), failure=failure)
-        write_case(folder, bucket, case)
-    return bucket
-
-
 def test_a_known_bucket_gets_further_cases_up_to_the_limit(
     tmp_path: Path, attnfuzz: Command
 ) -> None:
     corpus = tmp_path / "corpus"
-    bucket = corpus_of(corpus, 1)
+    bucket = write_one(corpus, 1)
     (mine,) = find_cases([corpus])
     (mine / "repro.py").write_text("# edited by hand\n")
-    corpus_of(tmp_path / "other", 1, 2, 3, 4, 5)
+    write_one(tmp_path / "other", 1, 2, 3, 4, 5)
     done = attnfuzz("adopt", tmp_path / "other", "--into", corpus, "--max-cases", "3", "--json")
     assert (done["known"], done["cases"], done["left_out"]) == ([bucket.id], 2, 2)
     assert len(find_cases([corpus])) == 3

@@ -130,9 +130,19 @@ def assign(
         bucket
         for bucket in buckets
         if bucket.strong == signature.strong
-        and (not signature.needs_trigger or _explains(bucket, failure, features))
+        and (not _by_trigger(signature, bucket) or _explains(bucket, failure, features))
     ]
-    return max(candidates, key=lambda bucket: (len(bucket.trigger), bucket.id), default=None)
+    return max(candidates, key=lambda bucket: _preference(signature, bucket), default=None)
+
+
+def _by_trigger(signature: Signature, bucket: Bucket) -> bool:
+    """Whether the key alone does not tell that a failure is the bucket's: many causes share such
+    keys, or the bucket was split off another."""
+    return signature.needs_trigger or bucket.needs_trigger
+
+
+def _preference(signature: Signature, bucket: Bucket) -> tuple[bool, int, str]:
+    return _by_trigger(signature, bucket), len(bucket.trigger), bucket.id
 
 
 def merge_related(

@@ -13,6 +13,7 @@ Reading validates everything, and does not touch `repro.py` but as text.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -119,7 +120,7 @@ def write_case(corpus: Path, bucket: Bucket, case: Case) -> Path:
     """Write the case into the bucket's folder in `corpus`; gives the case's folder. A case that is
     there already is written over, file by file. Raises OSError."""
     folder = bucket_folder(corpus, bucket) / case.id
-    make_folder_atomically(folder, _files(case))
+    make_folder_atomically(folder, case_files(case))
     return folder
 
 
@@ -141,7 +142,37 @@ def bucket_folder(corpus: Path, bucket: Bucket) -> Path:
     )
 
 
-def _files(case: Case) -> dict[str, str]:
+def buckets_in(corpus: Path) -> dict[str, Path]:
+    """The folders of the buckets in `corpus`, by their ids. Raises CaseError, for two of one id
+    too."""
+    found: dict[str, Path] = {}
+    try:
+        there = folders(corpus) if is_there(corpus) else []
+        for folder in there:
+            name = id_of(folder)
+            if name and is_there(folder / BUCKET):
+                if name in found:
+                    raise ProgramError(f"{folder}: another folder has the same id: {found[name]}")
+                found[name] = folder
+    except ProgramError as error:
+        raise CaseError(str(error)) from None
+    return found
+
+
+def id_of(bucket_folder: Path) -> str:
+    """The id of the bucket in that folder, with which the folder's name begins."""
+    found = re.match("([0-9a-f]{1,16})-", bucket_folder.name)
+    return found[1] if found else ""
+
+
+def case_folders(folder: Path) -> list[Path]:
+    """The folders of the cases in a bucket's folder, sorted. Raises ProgramError."""
+    there = folders(folder) if is_there(folder) else []
+    return [case for case in there if is_there(case / PROGRAM)]
+
+
+def case_files(case: Case) -> dict[str, str]:
+    """The files of a case's folder, by their names."""
     failure = outcome_to_data(Outcome(status="failed", failure=case.failure))["failure"]
     entries = {
         "strong": signature(case.failure, case.program).strong,

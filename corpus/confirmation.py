@@ -46,6 +46,13 @@ def read_confirmations(case: Path) -> list[Confirmation]:
     return [Confirmation(**entry.model_dump()) for entry in read.confirmations]
 
 
+def confirmation_files(case: Path) -> dict[str, str]:
+    """The file of those beside the case in folder `case`, if there are any: its name and text.
+    Raises CaseError."""
+    there = read_confirmations(case)
+    return {CONFIRMATIONS: _text(there)} if there else {}
+
+
 def add_confirmation(case: Path, latest: Confirmation) -> None:
     """Records `latest`, in the place of an earlier one of that card and torch. Raises OSError, and
     CaseError where what is there cannot be read."""

@@ -61,6 +61,14 @@ def make_folder_atomically(folder: Path, files: Mapping[str, str]) -> None:
     _sync_folder(folder.parent)
 
 
+def move_folder(folder: Path, into: Path) -> None:
+    """Move `folder` into the folder `into` of the same file system, all or nothing. Raises
+    OSError."""
+    os.rename(folder, into / folder.name)
+    for changed in (into, folder.parent):
+        _sync_folder(changed)
+
+
 def _refuse_other_than_folder(path: Path) -> None:
     if is_there(path) and (path.is_symlink() or not path.is_dir()):
         raise ProgramError(mismatch(path, "a folder to write to", "a link or a file"))

@@ -127,6 +127,13 @@ def thread_of(label: str | None) -> str | None:
     return next((issue.link for issue in _shipped() if [issue.id] == words), None)
 
 
+def known_as(label: str | None) -> str | None:
+    """The id of the bucket that a bucket with that label is known as: 2509ab44 of "shipped:
+    2509ab44, pytorch-139548". None where no case is known of it."""
+    found = re.match(r"(?:shipped|corpus): ([0-9a-f]+)(?:,|$)", label or "")
+    return found[1] if found else None
+
+
 def match(
     failure: Failure,
     program: Program,

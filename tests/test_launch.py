@@ -40,6 +40,7 @@ def without_torch(folder: Path) -> Path:
 )
 def test_it_fails_before_ray_and_leaves_nothing(tmp_path: Path, text: str, says: str) -> None:
     (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "notes.txt").touch()
     (tmp_path / "issues.yaml").write_text("{a: 1}")
     without_torch(tmp_path)
     config = tmp_path / "campaign.yaml"

@@ -141,8 +141,9 @@ class Store:
             add_counts(connection, "sum", {"shards": 1, "executed": report.executed})
             add_counts(connection, "sum", {name: getattr(report, name) for name in _TIMES})
             programs = report.cpu_s + report.harness_cpu_s - report.known_cpu_s
-            spent = {NEW_PROGRAMS: programs, KNOWN_CAUSES: report.known_cpu_s}
-            add_counts(connection, "cpu", spent)
+            add_counts(
+                connection, "cpu", {NEW_PROGRAMS: programs, KNOWN_CAUSES: report.known_cpu_s}
+            )
             add_counts(connection, "status", report.counts)
             add_counts(connection, "key", report.by_key)
             add_counts(connection, "rejection", report.rejections)
@@ -163,8 +164,8 @@ class Store:
         """Count a finding that counterfactuals gave to `bucket`; where it was `checked`, by
         minimizing it all the same, `wrong` says in a line what else it turned out to be."""
         with self._writing() as connection:
-            add_counts(connection, "sum" if checked else "attributed",
-                       {"attributed_checked" if checked else bucket: 1})  # fmt: skip
+            sort, name = ("sum", "attributed_checked") if checked else ("attributed", bucket)
+            add_counts(connection, sort, {name: 1})
             add_counts(connection, "attributed_wrong", {wrong: 1} if wrong else {})
 
     def has_shard(self, index: int) -> bool:

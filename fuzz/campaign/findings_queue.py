@@ -15,6 +15,7 @@ from pathlib import Path
 
 from attnfuzz.actors.sandbox.verdict import is_defect
 from attnfuzz.corpus.bucket import Bucket
+from attnfuzz.corpus.known_before import write_known_before
 from attnfuzz.corpus.known_issues import load_known_issues, match
 from attnfuzz.corpus.signature import signature
 from attnfuzz.corpus.store.store import KNOWN_CAUSES, FailureRow, State, Store
@@ -65,7 +66,10 @@ class FindingsQueue:
         clock: Callable[[], float],
     ) -> None:
         store.rekey()
-        self.buckets = BucketIndex(store, directory, load_known(config))
+        known = load_known(config, environment.get("torch", ""))
+        if known.before is not None:
+            write_known_before(directory, known.before)
+        self.buckets = BucketIndex(store, directory, known)
         self._store = store
         self._clock = clock
         self._context = Context(

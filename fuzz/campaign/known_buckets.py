@@ -12,6 +12,9 @@ Here it is decided what a known bucket explains:
   of the campaign's own (`corpus.bucket.merge_related`), but never because it is the simpler of the
   two: in the torch that the case is from, what is simpler passed.
 
+A bucket that is merged into another is labelled as that one. A bucket that was split off another
+explains what has its whole trigger, whatever its key. The label also says what was decided.
+
 Keys and triggers follow from the programs and failures that are kept, by the rules of today. A
 shipped case that needs preload files explains failures of campaigns that have those files too.
 """
@@ -21,11 +24,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from pathlib import Path
 
 from attnfuzz.actors.targets.registry import DEFAULT, TARGETS
 from attnfuzz.corpus.bucket import Bucket, coarse, wrong_outputs
-from attnfuzz.corpus.case import SHIPPED, Case, find_cases, read_bucket, read_case
+from attnfuzz.corpus.case import SHIPPED, Case, find_cases, id_of, read_bucket, read_case
+from attnfuzz.corpus.decisions.events import sentence
+from attnfuzz.corpus.decisions.merging import Standing, standings
+from attnfuzz.corpus.decisions.status import status
+from attnfuzz.corpus.known_before import KnownBefore
+from attnfuzz.corpus.known_issues import known_as
 from attnfuzz.corpus.signature import signature
 from attnfuzz.fuzz.campaign.config import CampaignConfig
 from attnfuzz.generators.model.features import features
@@ -34,10 +43,11 @@ from attnfuzz.generators.model.features import features
 @dataclass(frozen=True)
 class Known:
     """Known buckets, each labelled with what it is ("shipped: 4080b6d1"), and by a bucket's id the
-    devices that its cases ran on."""
+    devices that its cases ran on. `before` says where those of corpora stand."""
 
     buckets: tuple[Bucket, ...] = ()
     devices: dict[str, frozenset[str]] = field(default_factory=dict)
+    before: KnownBefore | None = None
 
     def __contains__(self, bucket: Bucket) -> bool:
         return bucket.id in self.devices
@@ -69,23 +79,42 @@ class Known:
         return replace(bucket, known_issue=label)
 
 
-def load_known(config: CampaignConfig) -> Known:
-    """What a campaign of that configuration knows from its beginning. Raises CaseError."""
-    found: list[tuple[Bucket, frozenset[str]]] = []
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """A bucket as it is kept in `folder`, of which it has the cases of one key, by today's rules;
+    the devices that they ran on; and where it stands."""
+
+    bucket: Bucket
+    devices: frozenset[str]
+    folder: Path
+    standing: Standing
+
+
+def load_known(config: CampaignConfig, torch: str = "", on: date | None = None) -> Known:
+    """What a campaign of that configuration knows from its beginning, on the day `on` (today by
+    default) and with the version `torch`. Raises CaseError."""
+    on = on or date.today()
+    found: list[Kept] = []
     if config.shipped:
         loaded = {hashlib.sha256(file.read_bytes()).hexdigest() for file in config.preload}
-        kept = [
+        cases = [
             (folder, case)
             for folder, case in _cases([SHIPPED] if any(SHIPPED.glob("*/*")) else [])
             if all(one.sha256 in loaded for one in case.preload)
         ]
-        found += _buckets(kept, "shipped")
-    found += _buckets(_cases(config.corpus), "corpus")
-    first = {bucket.id: (bucket, devices) for bucket, devices in reversed(found)}
+        found += _buckets(cases, "shipped", on)
+    mine = kept_in(config.corpus, on)
+    first = {one.bucket.id: one for one in reversed([*mine, *found])}
     return Known(
-        tuple(bucket for bucket, _ in first.values()),
-        {name: devices for name, (_, devices) in first.items()},
+        tuple(one.bucket for one in first.values()),
+        {name: one.devices for name, one in first.items()},
+        _before(mine, torch) if config.corpus else None,
     )
+
+
+def kept_in(corpora: Sequence[Path], on: date) -> list[Kept]:
+    """The buckets that are kept in `corpora`, as they stand on that day. Raises CaseError."""
+    return _buckets(_cases(corpora), "corpus", on)
 
 
 def device_of(target: str) -> str:
@@ -94,31 +123,71 @@ def device_of(target: str) -> str:
 
 
 def _cases(corpora: Sequence[Path]) -> list[tuple[Path, Case]]:
-    """The cases in `corpora`, each with its bucket's folder."""
-    return [(folder.parent, read_case(folder)) for folder in find_cases(corpora)] if corpora else []
+    """The cases in `corpora`, each with its bucket's folder. One that is empty has none yet."""
+    filled = [corpus for corpus in corpora if not _is_empty(corpus)]
+    return [(folder.parent, read_case(folder)) for folder in find_cases(filled)] if filled else []
 
 
-def _buckets(cases: Iterable[tuple[Path, Case]], where: str) -> list[tuple[Bucket, frozenset[str]]]:
-    """A bucket for each key that the cases of a bucket's folder have, and their devices."""
+def _is_empty(corpus: Path) -> bool:
+    return corpus.is_dir() and all(one.name.startswith(".") for one in corpus.iterdir())
+
+
+def _buckets(cases: Iterable[tuple[Path, Case]], where: str, on: date) -> list[Kept]:
+    """A bucket for each key that the cases of a bucket's folder have."""
     groups: dict[Path, dict[str, list[Case]]] = {}
     for folder, case in cases:
         key = signature(case.failure, case.program).strong
         groups.setdefault(folder, {}).setdefault(key, []).append(case)
-    found: list[tuple[Bucket, frozenset[str]]] = []
+    stand = {
+        one.folder: one
+        for corpus in {folder.parent for folder in groups}
+        for one in standings(corpus, on).values()
+    }
+    found: list[Kept] = []
     for folder, by_key in groups.items():
         recorded = read_bucket(folder)
+        alone = Standing(folder=folder, status=status(folder, on), stays=id_of(folder))
+        standing = stand.get(folder, alone)
         keys = sorted(by_key, key=lambda key: (key != recorded.strong, key))
         for key in keys:
-            bucket = _as_of_today(recorded, by_key[key], where)
+            bucket = _as_of_today(recorded, by_key[key], where, standing)
             if key != keys[0]:
                 digest = hashlib.sha256(f"{recorded.id}\0{key}".encode()).hexdigest()
                 bucket = replace(bucket, id=digest[:8])
             targets = (case.environment.get("target", DEFAULT) for case in by_key[key])
-            found.append((bucket, frozenset(map(device_of, targets))))
+            devices = frozenset(map(device_of, targets))
+            kept = Kept(bucket=bucket, devices=devices, folder=folder, standing=standing)
+            found.append(kept)
     return found
 
 
-def _as_of_today(recorded: Bucket, cases: Sequence[Case], where: str) -> Bucket:
+def _before(mine: Sequence[Kept], torch: str) -> KnownBefore:
+    """Where the buckets of corpora stand, by the one that stays."""
+    groups: dict[str, dict[Path, Standing]] = {}
+    for one in mine:
+        stays = known_as(one.bucket.known_issue) or one.bucket.id
+        groups.setdefault(stays, {})[one.folder] = one.standing
+    before = KnownBefore(torch=torch[:_TEXT])
+    for name, members in groups.items():
+        there = [one.status for one in members.values()]
+        back = next(filter(None, (one.came_back(torch) for one in there)), None)
+        if back:
+            before.would_come_back[name] = back[:_TEXT]
+        passed = [one.stopped(torch) for one in there]
+        if all(passed):
+            before.stopped[name] = str(passed[0])[:_TEXT]
+        was = next((one.expired for one in there if one.expired and not one.merged_into), None)
+        if was:
+            before.expired[name] = sentence(was.said)[:_TEXT]
+    return before
+
+
+_TEXT = 300
+_LABEL = 150
+"""Characters of what is said of a bucket in `known.yaml`, and of a decision in a label."""
+
+
+def _as_of_today(recorded: Bucket, cases: Sequence[Case], where: str, standing: Standing) -> Bucket:
     """The bucket of `cases`, which share a key, by today's rules. What was recorded of its trigger
     stands, since more programs than are kept may have been of it, unless features have got other
     names."""
@@ -126,17 +195,20 @@ def _as_of_today(recorded: Bucket, cases: Sequence[Case], where: str) -> Bucket:
     traits = [features(case.program) for case in cases]
     trigger = frozenset.intersection(*traits)
     sorts = frozenset.intersection(*map(coarse, traits))
-    stands = recorded.trigger <= trigger and recorded.sorts <= sorts
-    thread = f", {recorded.known_issue}" if recorded.known_issue else ""
+    holds = recorded.trigger <= trigger and recorded.sorts <= sorts
+    stands = standing.status
+    said = stands.label if not stands.merged_into else ""
+    name = standing.stays if standing.stays != id_of(standing.folder) else recorded.id
+    label = ", ".join(filter(None, (name, said[:_LABEL], recorded.known_issue)))
     return replace(
         recorded,
         strong=found.strong,
-        needs_trigger=found.needs_trigger,
+        needs_trigger=found.needs_trigger or stands.split_from is not None,
         aliases=found.aliases,
-        trigger=recorded.trigger if stands else trigger,
-        sorts=recorded.sorts if stands else sorts,
+        trigger=recorded.trigger if holds else trigger,
+        sorts=recorded.sorts if holds else sorts,
         outputs=recorded.outputs.union(*(wrong_outputs(case.failure) for case in cases)),
-        known_issue=f"{where}: {recorded.id}{thread}",
+        known_issue=f"{where}: {label}",
     )
 
 

@@ -17,8 +17,10 @@ from typing import Annotated, Any
 import typer
 
 from attnfuzz.fuzz.cli import (
+    adopt,
     bisect,
     dashboard,
+    decide,
     generate,
     issue,
     launch,
@@ -91,6 +93,8 @@ for command in (
     issue,
     dashboard,
     report,
+    adopt,
+    decide,
     replay,
     run,
     minimize,

@@ -67,6 +67,13 @@ def replay(
     as_markdown: Annotated[
         bool, typer.Option("--markdown", help="Print the table as Markdown.")
     ] = False,
+    record: Annotated[
+        bool,
+        typer.Option(
+            "--record",
+            help="Note in the buckets' histories which cases fail and which pass with this torch.",
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run recorded cases again: which of them no longer behave as recorded?
@@ -93,6 +100,9 @@ def replay(
     is not run, which is reported and counted. A replay of a whole campaign or corpus is written
     down in its `replays.jsonl`, which the dashboard shows.
 
+    With `--record` the histories of the corpus say with which torch a bucket has stopped failing
+    and with which it came back, where that is not known. The next campaigns and `triage` tell it.
+
     `attnfuzz replay campaigns/night --toolchain torch-2.12`
     `attnfuzz replay --toolchain torch-2.12,torch-2.15,/opt/nightly/bin/python --markdown`
     `attnfuzz replay 3f9a --dir campaigns/night`
@@ -100,8 +110,9 @@ def replay(
     Exit codes: 0 when every case that was run behaves as recorded, 1 when any does not, 2 when a
     case, a preload file, the target or the toolchain cannot be used, or no case could be run.
     """
-    from attnfuzz.fuzz.replay.confirmations import record
+    from attnfuzz.fuzz.replay.confirmations import record as record_confirmations
     from attnfuzz.fuzz.replay.history import note_replay
+    from attnfuzz.fuzz.replay.noting import Noted, note_results
     from attnfuzz.fuzz.replay.session import Places, replay_all
 
     chosen = select(paths or (), directory, preload, allow_preload, allow_function, target)
@@ -115,18 +126,30 @@ def replay(
     if several:
         _matrix(cases, places, pythons, as_markdown, as_json)
     results, there = replay_all(cases, places)
-    record(folders, cases, on, results, there, report=report)
+    record_confirmations(folders, cases, on, results, there, report=report)
     whole = _whole(paths or (), directory)
     if whole is not None:
         note_replay(whole, cases, results, there, report)
+    noted = note_results(folders, cases, on, results, there) if record else Noted()
     verdicts = Counter(result.verdict.value for result in results)
     if as_json:
         rows = zip(folders, cases, results, there, strict=True)
-        emit({"cases": [_json(*row) for row in rows], "counts": dict(sorted(verdicts.items()))})
+        counts = dict(sorted(verdicts.items()))
+        emit(
+            {
+                "cases": [_json(*row) for row in rows],
+                "counts": counts,
+                **(vars(noted) if record else {}),
+            }
+        )
     else:
         _print_changes(cases, results, there)
-        counts = [f"{count} {name.replace('_', ' ')}" for name, count in sorted(verdicts.items())]
-        say(f"{counted(len(cases), 'case')}: {', '.join(counts)}")
+        words = [f"{count} {name.replace('_', ' ')}" for name, count in sorted(verdicts.items())]
+        say(f"{counted(len(cases), 'case')}: {', '.join(words)}")
+        for bucket, torch in noted.stopped.items():
+            say(f"stopped failing: {bucket} (passed with torch {torch})")
+        for bucket, why in noted.came_back.items():
+            say(f"came back: {bucket} ({why})")
     behaves = all(one.as_recorded or one.verdict.value == "not_run" for one in results)
     raise typer.Exit(0 if behaves else EXIT_CHANGED)
 

@@ -14,6 +14,8 @@ from rich.text import Text
 from attnfuzz.actors.targets.registry import DEFAULT, TARGETS
 from attnfuzz.corpus.bucket import Bucket
 from attnfuzz.corpus.confirmation import Confirmation
+from attnfuzz.corpus.decisions.events import Event
+from attnfuzz.fuzz.report.escape import plain
 from attnfuzz.fuzz.report.markdown import render
 from attnfuzz.fuzz.report.outcome import failure_text, outcome_json
 from attnfuzz.fuzz.report.severity import Severity, severity
@@ -41,6 +43,7 @@ class Page:
     cases: tuple[str, ...] = ()
     confirmations: tuple[Confirmation, ...] = ()
     preload: tuple[str, ...] = ()
+    history: tuple[Event, ...] = ()
 
     @property
     def severity(self) -> Severity:
@@ -118,6 +121,8 @@ def page_text(page: Page) -> RenderableType:
     if page.related:
         named = {bucket.id: bucket.title for bucket in page.related}
         parts += ["", heading("possibly related"), facts(named)]
+    if page.history:
+        parts += ["", heading("history"), Text(plain("\n".join(map(str, page.history))))]
     if page.environment:
         parts += ["", heading("environment"), facts(dict(sorted(page.environment.items())))]
     return Group(*parts)
@@ -146,6 +151,7 @@ def page_json(page: Page) -> dict[str, Any]:
         "kin": [bucket.id for bucket in page.related],
         "cases": list(page.cases),
         "environment": dict(sorted(page.environment.items())),
+        "history": [{"event": one.name, "says": str(one)} for one in page.history],
     }
 
 

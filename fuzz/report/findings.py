@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import asdict, replace
+from datetime import date
 from pathlib import Path
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
+from rich.text import Text
 
 from attnfuzz.actors.targets.registry import DEFAULT
 from attnfuzz.corpus.bucket import Bucket
 from attnfuzz.corpus.case import (
     BUCKET,
-    PROGRAM,
     REPRO,
     SHIPPED,
     Case,
     bucket_folder,
+    case_folders,
     read_bucket,
     read_case,
 )
-from attnfuzz.corpus.known_issues import thread_of
+from attnfuzz.corpus.decisions.merging import standings
+from attnfuzz.corpus.decisions.status import CAME_BACK, Status, status
+from attnfuzz.corpus.known_before import read_known_before
+from attnfuzz.corpus.known_issues import known_as, thread_of
 from attnfuzz.corpus.signature import signature
 from attnfuzz.corpus.store.store import FailureRow, State, Store
 from attnfuzz.fuzz.reduce.variants import BASELINE, PASSES
 from attnfuzz.fuzz.report import tables as report
+from attnfuzz.fuzz.report.escape import plain
 from attnfuzz.fuzz.report.severity import severity
+from attnfuzz.fuzz.report.since import since
 from attnfuzz.fuzz.report.tables import Row, Totals
 from attnfuzz.generators.model.outcome import Failure, Outcome
 from attnfuzz.generators.model.program import Program
@@ -49,14 +57,18 @@ def totals(store: Store) -> Totals:
 
 
 def rows(store: Store, directory: Path) -> list[Row]:
-    """A row for each bucket of the campaign in `directory`."""
-    seen = store.occurrences()
-    since = store.with_variant(BASELINE, PASSES)
-    return [
+    """A row for each bucket of the campaign in `directory`. Raises CaseError."""
+    seen, before = store.occurrences(), read_known_before(directory)
+    back = before.would_come_back if before else {}
+    regressed = store.with_variant(BASELINE, PASSES)
+    found = [
         bucket_row(
-            bucket, store.failures(bucket=bucket.id), seen.get(bucket.id, 0), directory, since
+            bucket, store.failures(bucket=bucket.id), seen.get(bucket.id, 0), directory, regressed
         )
         for bucket in store.buckets()
+    ]
+    return [
+        replace(row, state=CAME_BACK) if known_as(row.known_issue) in back else row for row in found
     ]
 
 
@@ -146,9 +158,16 @@ def _apart_row(group: list[FailureRow]) -> Row:
 
 
 def corpus_rows(corpus: Path) -> list[Row]:
-    """A row for each bucket of a corpus without a campaign's database, such as the shipped cases.
-    Raises CaseError."""
-    return [corpus_row(folder) for folder in bucket_folders(corpus)]
+    """A row for each bucket of a corpus without a campaign's database, such as the shipped cases;
+    what is merged into another is counted there. Raises CaseError."""
+    stand = standings(corpus, date.today())
+    stays = {one.folder: stand[one.stays].folder for one in stand.values()}
+    found = {folder: corpus_row(folder) for folder in bucket_folders(corpus)}
+    for folder in [one for one in found if stays.get(one, one) != one]:
+        part, whole = found.pop(folder), stays[folder]
+        cases = found[whole].occurrences + part.occurrences
+        found[whole] = replace(found[whole], occurrences=cases)
+    return [*found.values()]
 
 
 def bucket_folders(corpus: Path) -> list[Path]:
@@ -161,7 +180,7 @@ def bucket_folders(corpus: Path) -> list[Path]:
 def corpus_row(folder: Path) -> Row:
     """The row of the bucket in `folder`. Raises CaseError."""
     bucket, cases = read_bucket(folder), read_cases(folder)
-    script = smallest_script(folder)
+    script, stands = smallest_script(folder), status(folder, date.today())
     worst = max(
         (severity(case.failure, case.program) for case in cases),
         key=lambda one: (one.score, -one.strangeness),
@@ -174,28 +193,28 @@ def corpus_row(folder: Path) -> Row:
         title=bucket.title,
         severity=worst.score if worst else 0,
         strangeness=worst.strangeness if worst else 0,
-        state=State.DONE.value,
+        state=stands.went or stands.kind or State.DONE.value,
         runs=cases[0].runs if cases else 0,
         failures=cases[0].failures if cases else 0,
         repro_lines=None if script is None else line_count(script),
         script_runs=script_runs(bucket),
         occurrences=len(cases),
-        known_issue=bucket.known_issue,
+        known_issue=_label(stands, bucket),
         thread=thread_of(bucket.known_issue),
         where=str(folder),
         target=cases[0].environment.get("target", DEFAULT) if cases else DEFAULT,
     )
 
 
+def _label(stands: Status, bucket: Bucket) -> str | None:
+    """As what a bucket of a corpus is known: what was decided, and the record of a known issue."""
+    merged = f"merged into {stands.merged_into}" if stands.merged_into else ""
+    return ", ".join(filter(None, (merged, stands.label, bucket.known_issue))) or None
+
+
 def read_cases(folder: Path) -> list[Case]:
     """The cases in a bucket's folder, sorted by their names. Raises CaseError."""
     return [read_case(case) for case in case_folders(folder)]
-
-
-def case_folders(folder: Path) -> list[Path]:
-    """The folders of the cases in a bucket's folder, sorted. Raises ProgramError."""
-    there = folders(folder) if is_there(folder) else []
-    return [case for case in there if is_there(case / PROGRAM)]
 
 
 def script_runs(bucket: Bucket) -> str | None:
@@ -220,8 +239,11 @@ def line_count(text: str) -> int:
 
 
 def campaign_table(store: Store, directory: Path) -> RenderableType:
-    """What the campaign in `directory` found, and where it lies."""
-    return report.triage(totals(store), rows(store, directory), apart(store), str(directory))
+    """What the campaign in `directory` found, what is new since last night, and where it lies."""
+    found = rows(store, directory)
+    table = report.triage(totals(store), found, apart(store), str(directory))
+    said = since(found, read_known_before(directory))
+    return Group(table, "", Text(plain("\n".join(said.lines())))) if said else table
 
 
 def worst(store: Store, directory: Path) -> str | None:
@@ -232,4 +254,7 @@ def worst(store: Store, directory: Path) -> str | None:
 
 def campaign_json(store: Store, directory: Path) -> dict[str, object]:
     """The same as data."""
-    return report.triage_json(totals(store), rows(store, directory), apart(store), str(directory))
+    found = rows(store, directory)
+    data = report.triage_json(totals(store), found, apart(store), str(directory))
+    said = since(found, read_known_before(directory))
+    return data | ({"since": asdict(said)} if said else {})

@@ -10,6 +10,7 @@ from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.corpus.bucket import Bucket, related
 from attnfuzz.corpus.case import Case, bucket_folder, read_bucket
 from attnfuzz.corpus.confirmation import read_confirmations
+from attnfuzz.corpus.decisions.history import history
 from attnfuzz.corpus.store.store import DATABASE, FailureRow, Store
 from attnfuzz.fuzz.errors import UserError
 from attnfuzz.fuzz.reduce.variants import BASELINE, PASSES
@@ -114,6 +115,7 @@ def _page_of(
         cases=tuple(str(folder / one.id) for one in cases),
         confirmations=tuple(read_confirmations(folder / case.id)),
         preload=tuple(one.name for one in case.preload),
+        history=tuple(history(folder)),
     )
 
 

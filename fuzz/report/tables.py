@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from attnfuzz.actors.targets.registry import DEFAULT
+from attnfuzz.corpus.decisions.status import CAME_BACK
 from attnfuzz.fuzz.report.counted import counted
 from attnfuzz.fuzz.report.escape import plain
 from attnfuzz.generators.model.outcome import SEVERITY
@@ -79,10 +80,10 @@ class Totals:
 
 
 def rank(row: Row) -> tuple[bool, int, int, bool, bool, int, str]:
-    """Sorts rows worst first: regressions, then by severity, then by kind, new before known,
-    reliable before flaky, then by count."""
+    """Sorts rows worst first: regressions, then by severity, then by kind, new and what came back
+    before known, reliable before flaky, then by count."""
     kind = SEVERITY.get(row.kind, len(SEVERITY))
-    known = row.known_issue is not None
+    known = row.known_issue is not None and row.state != CAME_BACK
     regresses = row.regression and not known
     return (not regresses, -row.severity, kind, known, row.flaky, -row.occurrences, row.id)
 

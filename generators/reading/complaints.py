@@ -83,7 +83,7 @@ def _keys(loc: tuple[int | str, ...], data: Any, problem: str) -> list[str]:
     at = data
     for position, step in enumerate(loc):
         here_by_kind = isinstance(at, Mapping) and at.get("kind") == step
-        if here_by_kind and keys and str(loc[position - 1]) == keys[-1]:
+        if here_by_kind and (position == 0 or keys and str(loc[position - 1]) == keys[-1]):
             continue
         if step in (at if isinstance(at, Mapping) else range(_length(at))):
             at = at[step]

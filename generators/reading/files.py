@@ -82,6 +82,17 @@ def folders(folder: Path) -> list[Path]:
     return sorted(path for path, is_folder in _entries(folder, [MAX_ENTRIES]) if is_folder)
 
 
+def files_in(folder: Path, most: int) -> list[str]:
+    """The names of what is in `folder`, sorted; those that begin with a dot are passed over. Raises
+    ProgramError, for a link or a folder among them and for more than `most` too."""
+    found = []
+    for path, is_folder in _entries(folder, [most], most):
+        if is_folder:
+            raise ProgramError(f"{path}: expected a file, got a folder")
+        found.append(path.name)
+    return sorted(found)
+
+
 def holding(top: Path, name: str) -> list[Path]:
     """The folders at and below `top` that hold something called `name`, sorted; names that begin
     with a dot are passed over. Raises ProgramError, for a link among them too."""
@@ -111,15 +122,17 @@ def decoded(text: str | bytes, where: str) -> str:
         raise ProgramError(f"{where}: expected UTF-8 text, got binary data") from None
 
 
-def _entries(folder: Path, left: list[int]) -> Iterator[tuple[Path, bool]]:
-    """What is in `folder`, and whether each is a folder; counts down what is `left` to look at."""
+def _entries(folder: Path, left: list[int], most: int | None = None) -> Iterator[tuple[Path, bool]]:
+    """What is in `folder`, and whether each is a folder; counts down what is `left` to look at of
+    `most`, by default `MAX_ENTRIES`."""
+    most = MAX_ENTRIES if most is None else most
     with _refused(folder), os.scandir(folder) as found:
         for entry in found:
             if entry.name.startswith("."):
                 continue
             left[0] -= 1
             if left[0] < 0:
-                raise ProgramError(f"{folder}: expected at most {MAX_ENTRIES} files, got more")
+                raise ProgramError(f"{folder}: expected at most {most} files, got more")
             if entry.is_symlink():
                 raise ProgramError(f"{entry.path}: expected no link inside a corpus, got one")
             yield Path(entry.path), entry.is_dir(follow_symlinks=False)

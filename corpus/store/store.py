@@ -155,18 +155,10 @@ class Store:
             numbers = [number for number in found if number is not None]
             return self._failures(connection, FAILURES.c.number.in_(numbers))
 
-    def add_cpu(self, purpose: str, seconds: float) -> None:
-        """Count CPU seconds that a finding took."""
+    def count(self, sort: str, values: Mapping[str, float]) -> None:
+        """Add to the sums of a sort, by name: see `Totals`."""
         with self._writing() as connection:
-            add_counts(connection, "cpu", {purpose: seconds})
-
-    def add_attribution(self, bucket: str, wrong: str | None = None, *, checked: bool) -> None:
-        """Count a finding that counterfactuals gave to `bucket`; where it was `checked`, by
-        minimizing it all the same, `wrong` says in a line what else it turned out to be."""
-        with self._writing() as connection:
-            sort, name = ("sum", "attributed_checked") if checked else ("attributed", bucket)
-            add_counts(connection, sort, {name: 1})
-            add_counts(connection, "attributed_wrong", {wrong: 1} if wrong else {})
+            add_counts(connection, sort, values)
 
     def has_shard(self, index: int) -> bool:
         """Whether shard `index` is recorded."""

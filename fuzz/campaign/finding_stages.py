@@ -107,7 +107,7 @@ class Attributing(FindingStage):
             if simpler is not None:
                 self.finding.best, self.finding.best_outcome = simpler
             return Transition(stage=following)
-        context.store.add_attribution(bucket.id, checked=False)
+        context.store.count("attributed", {bucket.id: 1})
         investigation.attributed = bucket
         if is_checked(investigation.id):
             return Transition(stage=following)
@@ -302,7 +302,8 @@ def minimized(investigation: Investigation, context: Context) -> FindingTransiti
         wrong = f"{investigation.id}: {bucket.id}, not {expected.id}"
         same = bucket.id == expected.id
         is_duplicate = is_duplicate or same
-        context.store.add_attribution(expected.id, None if same else wrong, checked=True)
+        context.store.count("sum", {"attributed_checked": 1})
+        context.store.count("attributed_wrong", {} if same else {wrong: 1})
     best = (investigation.finding.best, investigation.finding.best_outcome)
     if is_duplicate:
         return Transition(state=State.DUPLICATE, bucket=bucket, best=best)

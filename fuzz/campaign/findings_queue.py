@@ -317,7 +317,7 @@ class FindingsQueue:
     def _count_cpu(self, investigation: Investigation, known: bool = False) -> None:
         """Records what was spent on a finding: on which stages, or on what is known."""
         for stage, seconds in investigation.cpu_s.items():
-            self._store.add_cpu(KNOWN_CAUSES if known else stage, seconds)
+            self._store.count("cpu", {KNOWN_CAUSES if known else stage: seconds})
         investigation.cpu_s.clear()
 
     def _take_other_failures(self, work: Work) -> None:

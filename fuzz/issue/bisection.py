@@ -43,11 +43,15 @@ without its lowering: then that part is not told to be the one that mends it."""
 CROSSREF = "aot_eager_decomp_partition_crossref"
 """A system of the bisector's that cannot take flex_attention: its tensors have no rule for it."""
 
-_WITHOUT_CROSSREF = f"""
+_OF_FLEX = f"""
+import torch.nn.attention.flex_attention
 from torch._inductor import compiler_bisector
 
 compiler_bisector.BACKENDS.pop("{CROSSREF}", None)
+torch.nn.attention.flex_attention._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = True
 """
+"""Eager flex_attention is a torch.compile with a back-end of its own, which the bisector would take
+for the one to be changed: as debugging has it, it is called as it is."""
 
 _BY_PROCESSES = """\
 import subprocess
@@ -83,12 +87,13 @@ def bisecting(script: IssueScript, failure: Failure) -> str:
     where it ends its process; the answer is on stderr."""
     if failure.signal is not None:
         return _BY_PROCESSES.format(script=literal(script.text), seconds=ONE_RUN_S)
-    without = _WITHOUT_CROSSREF if leaves_out_crossref(script) else ""
-    return script.importable + "\n\n" + without + _IN_PROCESS
+    first = _OF_FLEX if calls_flex(script) else ""
+    return script.importable + "\n\n" + first + _IN_PROCESS
 
 
-def leaves_out_crossref(script: IssueScript) -> bool:
-    """Whether the system `CROSSREF` is left out, as it would be blamed for what it cannot do."""
+def calls_flex(script: IssueScript) -> bool:
+    """Whether the script has flex_attention, so that the system `CROSSREF` is left out, which would
+    be blamed for what it cannot do, and eager flex_attention is not compiled."""
     return "flex_attention(" in script.text
 
 

@@ -8,7 +8,7 @@ from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.corpus.nearest import nearest
 from attnfuzz.corpus.signature import signature
 from attnfuzz.fuzz.environment import version
-from attnfuzz.fuzz.issue.bisection import CROSSREF, leaves_out_crossref
+from attnfuzz.fuzz.issue.bisection import CROSSREF, calls_flex
 from attnfuzz.fuzz.issue.evidence import Evidence
 from attnfuzz.fuzz.issue.labels import compiles, labels
 from attnfuzz.fuzz.issue.versions import versions
@@ -72,7 +72,7 @@ def issue_text(page: Page, evidence: Evidence) -> str:
         ablation=[(_setting(name), result) for name, result in evidence.ablation.items()],
         bisection=evidence.bisection,
         no_bisection=evidence.no_bisection,
-        left_out=CROSSREF if leaves_out_crossref(evidence.script) else "",
+        left_out=CROSSREF if calls_flex(evidence.script) else "",
         ordinary=_ordinary(page),
         versions=_versions(page, evidence),
         near=nearest(page.failure, page.program, page.environment),

@@ -221,7 +221,11 @@ def test_pieces_of_a_configuration_are_valid() -> None:
     found = [yaml.safe_load(block) for block in blocks(USING, "yaml")]
     assert len(found) == 3
     for data in found:
-        for made in ("toolchain", "baseline", "toolchains"):  # by `make kernels` and `toolchain add`
+        for made in (
+            "toolchain",
+            "baseline",
+            "toolchains",
+        ):  # by `make kernels` and `toolchain add`
             data.pop(made, None)
         config_from_data(data, "USING.md", ROOT / "configs")
 

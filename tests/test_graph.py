@@ -13,10 +13,12 @@ import torch
 from attnfuzz.generators.kernels.graph.steps.union import AnyStep
 from attnfuzz.generators.kernels.specs import Graph
 from attnfuzz.generators.model.codec import ProgramError, dump_program, load_program, program_id
-from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Layer, Phase
+from attnfuzz.generators.model.program import Call, Program
 from attnfuzz.generators.model.tree import class_of, kind_of
 from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.render.module import source
+from attnfuzz.generators.render.repro import repro
 from attnfuzz.generators.shrink.candidates import candidates
 from attnfuzz.generators.shrink.complexity import complexity
 from attnfuzz.generators.strategies.shards import shard_programs
@@ -246,3 +248,32 @@ def test_minimization_takes_away_what_comes_to_nothing() -> None:
 def attention_of(program: Program) -> str:
     text = source(program)
     return text[text.index("def attention") :].split("\n\n\n")[0] + "\n"
+
+
+def test_a_script_never_compares_a_result_with_itself() -> None:
+    """The reference's body stands in the script, and gives its result the name of the output."""
+    program = load_program(BERT.replace("16, kv_heads: 16", "1, kv_heads: 1"), "<test>")
+    diff = Diff(output="out", what="value", error=1.0, budget=1e-6, expected="0", actual="1")
+    kind, phase = FailureKind.WRONG_RESULT, Phase.CHECK
+    failure = Failure(kind=kind, phase=phase, layer=Layer.EAGER, diffs=(diff,))
+    lines = repro(program, failure).splitlines()
+    made = [at for at, line in enumerate(lines) if line.startswith("out = ")]
+    assert len(made) == 1
+    assert any(line.startswith("expected = ") for line in lines[made[0] :])
+
+
+def test_further_calls_fit_the_function_that_is_written_for_all() -> None:
+    """A step that needs an extent as a number has it in every call, but not where calls differ."""
+    steps = [
+        "{kind: split, of: q, to: [x, y], dim: 2}",
+        "{kind: cat, of: [x, y], to: q, dim: 2}",
+        "{kind: permute, of: k, to: key, dims: [0, 1, 3, 2]}",
+        "{kind: product, left: q, right: key, to: scores}",
+        "{kind: softmax, of: scores, to: probs, dim: 3}",
+        "{kind: product, left: probs, right: v, to: out}",
+    ]
+    text = "kernel:\n  kind: graph\n  steps:\n" + "".join(f"  - {step}\n" for step in steps)
+    one = load_program(text + "shape: {q_len: 16, kv_len: 16}\n", "<test>")
+    assert not problems(one) and source(one)
+    two = replace(one, calls=(Call(batch=1, q_len=32, kv_len=32),))
+    assert [problem.key for problem in problems(two)] == ["kernel.steps[0].dim"]

@@ -128,6 +128,15 @@ def test_split_and_undo_lose_no_case(bucket: Path) -> None:
     assert standings(bucket.parent, TODAY)[new.name[:8]].stays == bucket.name[:8]
 
 
+def test_one_torch_may_pass_what_it_failed_before(bucket: Path) -> None:
+    """As a nightly build does that keeps its version, or another machine."""
+    cases = [folder.name for folder in case_folders(bucket)]
+    note_tried(bucket, "2.13.0", dict.fromkeys(cases, "fixed"), "2.13.0")
+    assert now(bucket).passes_with("2.13.0") == "2.13.0" and now(bucket).went == "passes"
+    note_tried(bucket, "2.13.0", {cases[0]: "as_recorded"}, "2.13.0")
+    assert now(bucket).passes_with("2.13.0") is None and now(bucket).went == "came back"
+
+
 def test_versions_tell_what_came_back_from_what_was_never_gone(bucket: Path) -> None:
     (case, *_) = (folder.name for folder in case_folders(bucket))
 

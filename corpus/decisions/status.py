@@ -89,7 +89,8 @@ class Status:
         """The torch with which it was last seen to pass, if that is the newest that it was tried
         with up to `torch`; None where it failed with that, or was never tried."""
         there = [run for run in self.runs if run.release <= release(torch)]
-        last = max(there, key=lambda run: (run.release, run.place), default=None)
+        newest = max((run.release for run in there), default=None)
+        last = next((run for run in reversed(there) if run.release == newest), None)
         return last.torch if last and last.passed else None
 
     def stopped(self, torch: str) -> str | None:
@@ -185,7 +186,7 @@ def _runs(events: Sequence[Event]) -> list[Run]:
         if isinstance(said, Seen):
             found.append(Run(event.place, said.torch, passed=False))
         elif isinstance(said, Tried):
-            if said.found_with is not None:
+            if said.found_with is not None and not found:  # before anything was noted
                 found.append(Run(event.place, said.found_with, passed=False))
             now = outcomes(events[: at + 1], said.torch)
             passed = all(outcome == "fixed" for outcome in now.values())

@@ -316,9 +316,10 @@ class FindingsQueue:
 
     def _count_cpu(self, investigation: Investigation, known: bool = False) -> None:
         """Records what was spent on a finding: on which stages, or on what is known."""
-        for stage, seconds in investigation.cpu_s.items():
-            self._store.count("cpu", {KNOWN_CAUSES if known else stage: seconds})
-        investigation.cpu_s.clear()
+        spent = investigation.cpu_s
+        if spent:
+            self._store.count("cpu", {KNOWN_CAUSES: sum(spent.values())} if known else spent)
+        spent.clear()
 
     def _take_other_failures(self, work: Work) -> None:
         """Failures of another kind met on the way become findings, if nothing explains them yet."""

@@ -64,7 +64,8 @@ def test_further_draws_are_judged_each_by_its_own_reference() -> None:
 
 
 def test_a_nan_that_is_lost_is_a_wrong_result() -> None:
-    inputs = "q, k, v = (torch.randn(2, 2, 8, 16) for _ in range(3))\nq[0, 0, 0] = torch.nan\n"
+    # With fewer keys than a vector has numbers, torch 2.13 loses it itself: docs/FINDINGS.md.
+    inputs = "q, k, v = (torch.randn(2, 2, 16, 16) for _ in range(3))\nq[0, 0, 0] = torch.nan\n"
     text = source(SDPA + ".nan_to_num()", inputs=inputs + "return q, k, v")
     assert tell(text).kind == "passed"
     failure = tell(text, {"oracles": {"propagates_nan": True}}).failure

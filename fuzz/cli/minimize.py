@@ -27,6 +27,7 @@ from attnfuzz.fuzz.cli.common import (
     read_program,
 )
 from attnfuzz.fuzz.errors import UserError, user_path
+from attnfuzz.fuzz.report.counted import counted
 from attnfuzz.generators.reading.complaints import mismatch
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 CONFIRM_RUNS = 5
 MAX_CANDIDATES = 1000
+CASES = 3  # kept of a bucket, as `adopt` does
 REPORT_EVERY_S = 10.0
 
 
@@ -54,6 +56,10 @@ def minimize(
     ] = None,
     repro: Annotated[
         Path | None, typer.Option("--repro", help="Where to write its standalone script.")
+    ] = None,
+    into: Annotated[
+        Path | None,
+        typer.Option("--into", metavar="CORPUS", help="A corpus to keep it in, as a case."),
     ] = None,
     seconds: Annotated[
         float, typer.Option(min=1, help="Budget; the smallest program so far is kept.")
@@ -75,6 +81,7 @@ def minimize(
 
     `attnfuzz minimize program.yaml --out small.yaml --repro repro.py`
     `attnfuzz minimize program.yaml --target virtual-sm86`
+    `attnfuzz minimize program.yaml --into found`
 
     Exit codes: 0 when it was minimized, 2 when the program does not fail or cannot be used.
     """
@@ -86,6 +93,7 @@ def minimize(
     from attnfuzz.fuzz.campaign.config import CampaignConfig
     from attnfuzz.fuzz.campaign.known_buckets import load_known
     from attnfuzz.fuzz.campaign.save_case import script_for
+    from attnfuzz.fuzz.kept_program import keep
     from attnfuzz.fuzz.pool.opened import pool
     from attnfuzz.fuzz.reduce.one_program import confirm
     from attnfuzz.fuzz.reduce.one_program import minimize as search
@@ -110,15 +118,24 @@ def minimize(
             on_answer=_Progress(),
             stop=lambda: time.monotonic() > until,
         )
+        environment = many.environment()
     text = dump_program(finding.best)
     source = script_for(finding.best, finding.failure, TARGETS[target])
     for path, content in ((out, text), (repro, source)):
         if path is not None:
             with user_path(path):
                 path.write_text(content, encoding="utf-8")
+    if into is not None:
+        with user_path(into):
+            kept = keep(
+                finding, source, into,
+                most=CASES, python=python, environment=environment, preload=files,
+            )  # fmt: skip
+        buckets = ", ".join(kept.new + kept.known)
+        note(f"bucket {buckets} of {into}: {counted(kept.cases, 'case')} added")
     if as_json:
         emit(_minimized_json(finding, stage.search, source))
-    elif out is None:
+    elif out is None and into is None:
         typer.echo(text, nl=False)
     minimal = "1-minimal" if stage.search.minimal else "the budget ended; the smallest so far"
     note(f"{stage.search.evaluated} candidates, {stage.search.steps} accepted: {minimal}")

@@ -25,9 +25,8 @@ from tests.support.fake_toolchains import fake_index
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "toolchains"
     monkeypatch.setenv(named.VARIABLE, str(folder))
-    monkeypatch.setenv(
-        "PIP_NO_INDEX", "1"
-    )  # of the machine's own; --extra-index-url is ignored too
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)  # a machine may cap the release of torch
+    monkeypatch.setenv("PIP_NO_INDEX", "1")  # nor its indexes; --extra-index-url is ignored too
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")  # without uv
     return folder
 
@@ -147,6 +146,17 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     )  # fmt: skip
     monkeypatch.setenv("PIP_INDEX_URL", url)
     return url
+
+
+@pytest.mark.slow
+def test_what_pip_finds_in_conflict_is_said(
+    index: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cap = tmp_path / "constraints.txt"
+    cap.write_text("torch<=9.8\n")
+    monkeypatch.setenv("PIP_CONSTRAINT", str(cap))
+    with pytest.raises(UserError, match=r"The user requested \(constraint\) torch<=9\.8"):
+        making.make("fake-torch", "9.9.1", indexes=[index])
 
 
 @pytest.mark.slow

@@ -159,7 +159,7 @@ def _install(
     else:
         _run([python, "-m", "venv", str(folder)], lock)
         more = [option for url in indexes for option in ("--extra-index-url", url)]
-        installer = [inside, "-m", "pip", "install", "--quiet", "--no-compile", *more]
+        installer = [inside, "-m", "pip", "install", "--no-compile", *more]  # not quiet: says why
     _run([*installer, "--", *wanted], lock)
 
 
@@ -174,11 +174,15 @@ def _run(command: Sequence[str], lock: int) -> None:
     except OSError as error:
         raise MakingFailed(f"{command[0]} cannot be started: {error.strerror}") from error
     if ran.returncode:
-        raise MakingFailed(f"torch cannot be installed: {_reason(ran.stderr or ran.stdout)}")
+        raise MakingFailed(f"torch cannot be installed: {_reason(ran.stdout + ran.stderr)}")
 
 
 def _reason(output: str) -> str:
-    """The last line that an installer calls an error, else its last line."""
+    """What pip calls the cause of a conflict; else the last line that an installer calls an error,
+    or its last line."""
+    cause = output.partition("The conflict is caused by:\n")[2].partition("\n\n")[0]
+    if cause:
+        return one_line("; ".join(line.strip() for line in cause.splitlines()))[:500]
     lines = [line for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if line.lower().lstrip(" ×").startswith("error")]
     return one_line((errors or lines or ["it says nothing"])[-1])[:500]

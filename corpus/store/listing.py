@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import ConfigDict, Field, TypeAdapter
 from sqlalchemy import Connection, case, func, select
@@ -23,6 +23,8 @@ from attnfuzz.corpus.store.schema import BUCKETS, FAILURES, SHARDS, StoreError
 from attnfuzz.corpus.store.severities import Scored, in_parts, severities, worst_kept
 from attnfuzz.corpus.store.stored import bucket_row
 from attnfuzz.generators.reading.files import ProgramError
+
+Read = TypeVar("Read")
 
 _CHECKED = ConfigDict(extra="forbid", strict=False)
 _Number = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
@@ -178,7 +180,7 @@ def groups(connection: Connection, path: Path) -> list[Group]:
     from_shards = func.sum(case((FAILURES.c.shard.is_(None), 0), else_=1)).label("from_shards")
     counts = (func.count().label("count"), from_shards, func.min(FAILURES.c.number).label("first"))
     rows = connection.execute(select(*keys, *counts).group_by(*keys).order_by(*keys)).mappings()
-    return _checked(_GROUPS, rows, path, "failures")
+    return _checked(_GROUPS, rows, path, "failures", "first")
 
 
 def failures(connection: Connection, path: Path, wanted: Wanted, offset: int, limit: int) -> Page:
@@ -197,7 +199,11 @@ def listed(connection: Connection, path: Path, numbers: Collection[int]) -> list
     for some in in_parts(numbers):
         these = FAILURES.c.number.in_(some)
         found += _checked(
-            _LISTED, connection.execute(select(*columns).where(these)).mappings(), path, "failures"
+            _LISTED,
+            connection.execute(select(*columns).where(these)).mappings(),
+            path,
+            "failures",
+            "number",
         )
     return found
 
@@ -207,7 +213,7 @@ def shards(connection: Connection, path: Path) -> list[ShardTimes]:
     times = ("cpu_s", "wall_s", "harness_cpu_s")
     columns = [func.json_extract(SHARDS.c.report, f"$.{name}").label(name) for name in times]
     query = select(SHARDS.c.index, SHARDS.c.executed, *columns).order_by(SHARDS.c.index)
-    return _checked(_SHARDS, connection.execute(query).mappings(), path, "shards")
+    return _checked(_SHARDS, connection.execute(query).mappings(), path, "shards", "index")
 
 
 def first_shards(connection: Connection, path: Path) -> dict[str, int]:
@@ -228,11 +234,23 @@ def speaks(of: Sequence[Group]) -> Group:
     return min(of, key=lambda group: (group.state not in KEPT, group.first))
 
 
-def _checked(adapter: TypeAdapter[Any], rows: Any, path: Path, table: str) -> Any:
+def _checked(
+    adapter: TypeAdapter[list[Read]], rows: Any, path: Path, table: str, named: str
+) -> list[Read]:
+    """`rows` as records; the column `named` names a row that is none."""
+    found = [dict(row) for row in rows]
     try:
-        return validated(adapter, [dict(row) for row in rows], f"{path}: {table}")
+        return validated(adapter, found, f"{path}: {table}")
     except ProgramError as error:
-        raise StoreError(str(error)) from None
+        told = str(error)
+    for row in found:
+        where = f"{path}: {table}: row {row[named]!r:.40}"
+        try:
+            validated(adapter, [row], where)
+        except ProgramError as error:
+            told = str(error).replace(f"{where}: [0].", f"{where}: ", 1)
+            break
+    raise StoreError(told)
 
 
 _GROUPS = TypeAdapter(list[Group])

@@ -12,12 +12,11 @@ from attnfuzz.corpus.files import write_atomically
 from attnfuzz.fuzz.dashboard.details import BucketDetails, bucket_details
 from attnfuzz.fuzz.dashboard.links import FileLinks
 from attnfuzz.fuzz.dashboard.pages import apart_caption, night_values
-from attnfuzz.fuzz.dashboard.queries import found
+from attnfuzz.fuzz.dashboard.queries import found, shown
 from attnfuzz.fuzz.dashboard.rendering import hash_of, render, script, style
 from attnfuzz.fuzz.dashboard.sources import Source
 from attnfuzz.fuzz.environment import version
 from attnfuzz.fuzz.errors import UserError
-from attnfuzz.fuzz.report.campaign_rows import with_files
 from attnfuzz.fuzz.report.tables import Row
 from attnfuzz.generators.reading.files import ProgramError
 
@@ -62,7 +61,7 @@ def report(source: Source, most: int = BUCKETS) -> str:
         policy=Markup(policy),
         style=Markup(sheet),
         script=Markup(code),
-        rows=with_files(all_found.rows, source.corpus),
+        rows=shown(source, all_found.rows),
         apart=all_found.apart,
         apart_caption=apart_caption(all_found),
         address=address,

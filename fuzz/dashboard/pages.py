@@ -22,12 +22,11 @@ from attnfuzz.fuzz.dashboard.asked import (
 from attnfuzz.fuzz.dashboard.details import bucket_details, program_details
 from attnfuzz.fuzz.dashboard.links import ServedLinks
 from attnfuzz.fuzz.dashboard.pictures import of_night
-from attnfuzz.fuzz.dashboard.queries import Found, failures, found, night
+from attnfuzz.fuzz.dashboard.queries import Found, failures, found, night, shown
 from attnfuzz.fuzz.dashboard.rendering import render
 from attnfuzz.fuzz.dashboard.replays import picture, replays
 from attnfuzz.fuzz.dashboard.sources import Source
 from attnfuzz.fuzz.environment import version
-from attnfuzz.fuzz.report.campaign_rows import with_files
 from attnfuzz.fuzz.report.counted import counted
 
 LINKS = ServedLinks()
@@ -73,7 +72,7 @@ def buckets_page(source: Source, query: Query, several: bool) -> str:
     return render(
         "buckets.html",
         **common,
-        rows=with_files(rows[start : start + PER_PAGE], source.corpus),
+        rows=shown(source, rows[start : start + PER_PAGE]),
         shown_of=f"{len(rows):,} of {counted(len(all_found.rows), 'bucket')}",
         choices=choices(all_found.rows),
         orders=list(ORDERS),

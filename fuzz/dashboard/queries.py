@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -11,7 +12,7 @@ from attnfuzz.corpus.store.listing import ShardTimes, Wanted
 from attnfuzz.corpus.store.progress import Progress, progress_of
 from attnfuzz.corpus.store.rows import CampaignRow, Totals
 from attnfuzz.fuzz.dashboard.sources import Source
-from attnfuzz.fuzz.report.campaign_rows import apart, rows
+from attnfuzz.fuzz.report.campaign_rows import apart, rows, with_files
 from attnfuzz.fuzz.report.findings import corpus_rows
 from attnfuzz.fuzz.report.tables import Row, worst_first
 
@@ -55,6 +56,11 @@ def _found(source: Source) -> Found:
         listed = rows(store, source.directory)
         others, left_out = apart(store, APART_SHOWN)
     return Found(rows=listed, apart=others, apart_left_out=left_out)
+
+
+def shown(source: Source, some: Iterable[Row]) -> list[Row]:
+    """`some` rows with what lies in files; of what cannot be read its own page complains."""
+    return with_files(some, source.corpus, strict=False)
 
 
 def failures(source: Source, wanted: Wanted, offset: int, limit: int) -> listing.Page:

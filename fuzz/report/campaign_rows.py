@@ -102,20 +102,23 @@ def _apart_row(first: FailureRow, of: Sequence[Group], bad: Scored) -> Row:
     )
 
 
-def with_files(some: Iterable[Row], corpus: Path) -> list[Row]:
+def with_files(some: Iterable[Row], corpus: Path, *, strict: bool = True) -> list[Row]:
     """`some` rows with the length of each bucket's script and its folder, in `corpus` or among what
-    is shipped, where these are there."""
+    is shipped, where these are there. Raises ProgramError, but unless it is `strict` for a script
+    that cannot be read."""
     own, shipped = _by_id(corpus), _by_id(SHIPPED)
-    return [_with_files(row, own.get(row.id), shipped.get(row.id)) for row in some]
+    return [_with_files(row, own.get(row.id), shipped.get(row.id), strict) for row in some]
 
 
-def _with_files(row: Row, folder: Path | None, shipped: Path | None) -> Row:
+def _with_files(row: Row, folder: Path | None, shipped: Path | None, strict: bool) -> Row:
     there = folder or shipped
     where = str(there) if there is not None else row.where
     try:
         script = smallest_script(folder) if folder is not None else None
     except ProgramError:
-        script = None  # its own page says what is wrong with it
+        if strict:
+            raise
+        script = None
     lines = row.repro_lines if script is None else line_count(script)
     return replace(row, where=where, repro_lines=lines)
 

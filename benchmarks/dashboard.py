@@ -25,7 +25,8 @@ from starlette.testclient import TestClient
 from attnfuzz.corpus.bucket import Bucket, bucket_to_data
 from attnfuzz.corpus.case import SHIPPED, Case, read_bucket, read_case
 from attnfuzz.corpus.store.opening import Writing
-from attnfuzz.corpus.store.schema import BUCKETS, FAILURES, SHARDS, transaction
+from attnfuzz.corpus.store.schema import BUCKETS, FAILURES, SEVERITIES, SHARDS, transaction
+from attnfuzz.corpus.store.severities import scored, severity_row
 from attnfuzz.corpus.store.store import DATABASE, State, Store
 from attnfuzz.fuzz.dashboard.server import application
 from attnfuzz.fuzz.dashboard.sources import sources
@@ -62,6 +63,9 @@ def write(directory: Path, buckets: int, failures: int, shards: int) -> str:
             if len(some) == AT_ONCE or at == failures - 1:
                 connection.execute(insert(FAILURES), some)
                 some.clear()
+        bad = [scored(case.program, case.failure) for case in cases]
+        scores = [severity_row(at + 1, bad[at % len(bad)]) for at in range(failures)]
+        connection.execute(insert(SEVERITIES), scores)
     opened.close()
     return made[0].id
 

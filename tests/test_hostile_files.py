@@ -18,7 +18,8 @@ import pytest
 
 from attnfuzz.corpus.case import CaseError, find_cases, read_bucket, read_case, write_bucket
 from attnfuzz.corpus.files import make_folder_atomically, write_atomically
-from attnfuzz.corpus.store.store import Store, StoreError
+from attnfuzz.corpus.store.listing import Group
+from attnfuzz.corpus.store.store import State, Store, StoreError
 from attnfuzz.fuzz.campaign.claim import claim
 from attnfuzz.fuzz.cli.app import main
 from attnfuzz.generators.reading.files import ProgramError, holding, read_inside, read_text
@@ -261,38 +262,58 @@ def test_an_integer_has_as_many_digits_as_mean_something(digits: int) -> None:
 
 # The database
 
-CELLS = [
-    ("failures", "outcome", "no JSON", "failures: row 1: outcome: expected a mapping"),
-    ("failures", "outcome", "{}", "failures: row 1: outcome"),
-    ("failures", "program", "[", "failures: row 1: program: expected a mapping"),
-    ("failures", "program", f'{{"seed": {"9" * 4200}}}', "failures: row 1: program"),
-    ("failures", "program", '{"shape": {"q_heads": 3, "kv_heads": 2}}', "failures: row 1: program"),
+LISTED_CELLS = [
     ("failures", "program_id", "../../../x", "failures: row 1: program_id"),
     ("failures", "state", "unheard_of", "failures: row 1: state: expected"),
     ("failures", "runs", "many", "failures: row 1: runs: expected an integer"),
     ("failures", "runs", 9e99, "failures: row 1: runs"),
     ("failures", "strong", b"\xff", "failures: row 1: strong: expected text"),
     ("failures", "bucket", "ffffffff", "failures: row 1: bucket: expected a bucket of the table"),
-    ("failures", "best_outcome", "{}", "failures: row 1: best_outcome"),
+    ("severities", "score", "x", "severities: row"),
+    ("severities", "strangeness", -1, "severities: row"),
     ("buckets", "data", "{}", "buckets: row"),
     ("buckets", "data", "nul", "buckets: row"),
     ("buckets", "id", "ffff", "failures: row 1: bucket"),
     ("counts", "value", "x", "counts: row"),
     ("counts", "value", float("inf"), "counts: row"),
 ]
+CELLS_OF_ONE = [
+    ("outcome", "no JSON", "outcome: expected a mapping"),
+    ("outcome", "{}", "outcome"),
+    ("program", "[", "program: expected a mapping"),
+    ("program", f'{{"seed": {"9" * 4200}}}', "program"),
+    ("program", '{"shape": {"q_heads": 3, "kv_heads": 2}}', "program"),
+    ("best_outcome", "{}", "best_outcome"),
+]
 
 
-@pytest.mark.parametrize("table, column, cell, told", CELLS)
-def test_a_row_that_is_none_of_ours_is_named(
-    attnfuzz: Command, work: Path, table: str, column: str, cell: object, told: str
-) -> None:
-    database = work / "campaign" / "campaign.sqlite"
+def tamper(database: Path, table: str, column: str, cell: object) -> None:
     with closing(sqlite3.connect(database)) as opened:
         opened.execute(
             f'UPDATE {table} SET "{column}"=? WHERE rowid=(SELECT min(rowid) FROM {table})', (cell,)
         )
         opened.commit()
+
+
+@pytest.mark.parametrize("table, column, cell, told", LISTED_CELLS)
+def test_a_row_that_is_none_of_ours_is_named(
+    attnfuzz: Command, work: Path, table: str, column: str, cell: object, told: str
+) -> None:
+    database = work / "campaign" / "campaign.sqlite"
+    tamper(database, table, column, cell)
     refused(attnfuzz("triage", work / "campaign"), f"{database}: {told}")
+
+
+@pytest.mark.parametrize("column, cell, told", CELLS_OF_ONE)
+def test_a_failure_that_is_none_of_ours_is_named(
+    work: Path, column: str, cell: object, told: str
+) -> None:
+    database = work / "campaign" / "campaign.sqlite"
+    tamper(database, "failures", column, cell)
+    with Store(work / "campaign", create=False) as store, pytest.raises(StoreError) as raised:
+        store.failures()
+    assert str(raised.value).startswith(f"{database}: failures: row 1: {told}")
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("column, cell", [("versions", "[1]"), ("config", "1"), ("seed", "x")])
@@ -357,9 +378,10 @@ def test_damage_that_sqlite_cannot_name_is_refused(attnfuzz: Command, work: Path
 
 
 def test_an_index_that_disagrees_with_its_table_is_damage(
-    attnfuzz: Command, work: Path, monkeypatch: pytest.MonkeyPatch
+    work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Store(work / "campaign", create=False) as store:
-        monkeypatch.setattr(store, "buckets", lambda: [])
-        with pytest.raises(StoreError, match="failures: the file is damaged"):
-            store.occurrences()
+    group = Group(bucket="ff", strong="s", state=State.DONE, count=1, from_shards=1, first=1)
+    monkeypatch.setattr("attnfuzz.corpus.store.listing.groups", lambda *_: [group])
+    damaged = pytest.raises(StoreError, match="failures: the file is damaged")
+    with Store(work / "campaign", create=False) as store, damaged:
+        store.occurrences()

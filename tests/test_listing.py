@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from attnfuzz.corpus.bucket import new_bucket
+from attnfuzz.corpus.severity import severity
+from attnfuzz.corpus.signature import signature
 from attnfuzz.corpus.store import listing
 from attnfuzz.corpus.store.listing import Wanted
 from attnfuzz.corpus.store.progress import progress_of
@@ -15,9 +20,16 @@ from attnfuzz.corpus.store.store import DATABASE, State, Store, StoreError
 from attnfuzz.fuzz.dashboard.queries import found
 from attnfuzz.fuzz.dashboard.sources import sources
 from attnfuzz.fuzz.report import findings
-from attnfuzz.fuzz.report.tables import worst_first
+from attnfuzz.fuzz.report.campaign_rows import apart, rows, with_files
+from attnfuzz.fuzz.report.pages import page
+from attnfuzz.fuzz.report.tables import row_json
+from attnfuzz.generators.model.codec import program_id
+from attnfuzz.generators.model.features import features
+from attnfuzz.generators.model.program import Input
 from tests.support.recorded_campaign import moment, record_campaign
 from tests.support.shard_reports import Report, program, wrong
+
+ODD = ((2, Input()), (3, Input(values="inf")))
 
 
 @pytest.fixture(scope="module")
@@ -38,18 +50,53 @@ def failures(
 def test_a_list_of_buckets_is_that_of_triage(campaign: Path) -> None:
     (source,) = sources([campaign])
     with Store(campaign, create=False) as store:
-        triaged = worst_first(findings.rows(store, campaign))
-        apart = worst_first(findings.apart(store))
+        told = findings.campaign_json(store, campaign)
     listed = found(source)
     source.close()
+    assert list(map(row_json, with_files(listed.rows, source.corpus))) == told["buckets"]
+    assert list(map(row_json, listed.apart)) == told["apart"]
 
-    def told(rows: list[findings.Row]) -> list[tuple[object, ...]]:
-        return [
-            (r.id, r.kind, r.state, r.runs, r.failures, r.occurrences, r.script_runs) for r in rows
-        ]
 
-    assert told(listed.rows) == told(triaged)
-    assert told(listed.apart) == told(apart)
+def test_what_is_listed_of_severity_is_that_of_the_programs(campaign: Path, tmp_path: Path) -> None:
+    older = tmp_path / "older"
+    shutil.copytree(campaign, older)
+    with sqlite3.connect(older / DATABASE) as database:
+        database.execute("DROP TABLE severities")
+        database.execute("PRAGMA user_version=4")
+    other_rules = tmp_path / "other"
+    shutil.copytree(campaign, other_rules)
+    with sqlite3.connect(other_rules / DATABASE) as database:
+        database.execute("UPDATE severities SET score=1, rules=rules-1")
+    for directory in (campaign, older, other_rules):
+        with Store(directory, create=False) as store:
+            for row in rows(store, directory):
+                shown = page(directory, row.id).severity
+                assert (row.severity, row.strangeness) == (shown.score, shown.strangeness)
+            others, left_out = apart(store)
+            assert len(others) == 2 and left_out == 0
+            for row in others:
+                shown = page(directory, row.id).severity
+                assert (row.severity, row.strangeness) == (shown.score, shown.strangeness)
+            assert apart(store, most=1) == (others[:1], 1)
+
+
+def test_a_bucket_is_as_bad_as_the_worst_of_what_was_minimized(tmp_path: Path) -> None:
+    outcome, ordinary = wrong(), program(1)
+    odd, odder = (replace(program(n), q=Input(dtype="float64"), k=k) for n, k in ODD)
+    assert outcome.failure is not None
+    key, met = signature(outcome.failure, odd), features(odd)
+    bucket = new_bucket(key, outcome.failure, met)
+    with Store(tmp_path) as store:
+        for each, state in ((odd, State.DONE), (ordinary, State.NEW), (odder, State.MINIMIZED)):
+            row = store.add_failure(each, outcome)
+            assert row is not None
+            best = None if state is State.NEW else (each, outcome)
+            store.update_failure(row.program_id, state, bucket=bucket, best=best)
+        (listed,) = rows(store, tmp_path)
+        assert listed.severity == severity(outcome.failure, odd).score
+        store.update_failure(program_id(odder), State.DONE, best=(ordinary, outcome))
+        (listed,) = rows(store, tmp_path)
+        assert listed.severity == severity(outcome.failure, ordinary).score
 
 
 def test_failures_come_newest_first_a_page_at_a_time(campaign: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from attnfuzz.fuzz.report.severity import BASE, severity
+from attnfuzz.corpus.severity import BASE, severity
 from attnfuzz.generators.kernels.specs import Flex, Handwritten, Sdpa
 from attnfuzz.generators.model.masks import Causal, SlidingWindow
 from attnfuzz.generators.model.ordinariness import ORDINARY, ordinariness

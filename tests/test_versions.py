@@ -165,7 +165,7 @@ def test_where_it_is_known_the_case_is_named(
 ) -> None:
     corpus = made[0] / "corpus"
     monkeypatch.setattr("attnfuzz.fuzz.campaign.known_buckets.SHIPPED", corpus)
-    monkeypatch.setattr("attnfuzz.fuzz.report.findings.SHIPPED", corpus)
+    monkeypatch.setattr("attnfuzz.fuzz.report.campaign_rows.SHIPPED", corpus)
     (bucket, *_) = run(tmp_path)
     told = page(tmp_path, bucket.id)
     assert told.row.where == str(next(corpus.glob(f"{bucket.id}-*")))

@@ -11,6 +11,7 @@ from attnfuzz.corpus.bucket import Bucket, bucket_to_data
 from attnfuzz.corpus.signature import signature
 from attnfuzz.corpus.store.rows import State
 from attnfuzz.corpus.store.schema import BUCKETS, FAILURES, upsert
+from attnfuzz.corpus.store.severities import record_severity
 from attnfuzz.generators.model.codec import outcome_to_data, program_id, to_data
 from attnfuzz.generators.model.outcome import Outcome
 from attnfuzz.generators.model.program import Program
@@ -27,9 +28,12 @@ def insert_failure(
         target=target,
         **as_found(program, outcome),
     )
-    return connection.execute(
+    number: int | None = connection.execute(
         query.on_conflict_do_nothing().returning(FAILURES.c.number)
     ).scalar_one_or_none()
+    if number is not None and outcome.failure is not None:
+        record_severity(connection, number, program, outcome.failure)
+    return number
 
 
 def as_found(program: Program, outcome: Outcome) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from attnfuzz.corpus.models import (
     read_as,
 )
 from attnfuzz.generators.model.codec import outcome_from_data, program_id, valid_from_data
-from attnfuzz.generators.model.outcome import Outcome
+from attnfuzz.generators.model.outcome import Failure, Outcome
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.reading.complaints import mismatch
 
@@ -48,6 +48,9 @@ class State(StrEnum):
 
 
 ENDS = frozenset({State.FLAKY, State.DUPLICATE, State.DONE})
+
+KEPT = frozenset({State.DONE, State.MINIMIZED})
+"""Of failures that were minimized: they speak for their buckets."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +126,13 @@ class FailureRow:
             raise ValueError(mismatch("best", "it where there is a best_outcome, only"))
         if (expected := program_id(self.program)) != self.program_id:
             raise ValueError(mismatch("program_id", expected, self.program_id))
+
+    @property
+    def simplest(self) -> tuple[Program, Failure]:
+        """The simplest program so far that fails alike, and its failure."""
+        failure = (self.best_outcome or self.outcome).failure
+        assert failure is not None
+        return self.best or self.program, failure
 
     @property
     def pending(self) -> bool:

@@ -31,11 +31,11 @@ from sqlalchemy.exc import DBAPIError
 from attnfuzz.generators.reading.complaints import located, mismatch
 from attnfuzz.generators.reading.safe_yaml import MAX_DIGITS
 
-VERSION = 4
+VERSION = 5
 """Of the tables below, in the database's `user_version`."""
 
-READABLE = (2, 3, VERSION)
-"""Version 2 lacks `environments`, and both older ones lack `progress`."""
+READABLE = (2, 3, 4, VERSION)
+"""Version 2 lacks `environments`, 2 and 3 lack `progress`, and all three `severities`."""
 
 LOCK_WAIT_S = 30
 
@@ -121,7 +121,17 @@ PROGRESS = Table(
     *(Column(name, Integer, nullable=False) for name in ("pending", "workers", "busy")),
 )
 
-NEWER = frozenset({ENVIRONMENTS.name, PROGRESS.name})
+# How bad a failure is by `rules`, of its simplest program: see `severities`.
+SEVERITIES = Table(
+    "severities",
+    METADATA,
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("score", Integer, nullable=False),
+    Column("strangeness", Integer, nullable=False),
+    Column("rules", Integer, nullable=False),
+)
+
+NEWER = frozenset({ENVIRONMENTS.name, PROGRESS.name, SEVERITIES.name})
 """Tables that older databases lack."""
 
 VARIANTS = Table(

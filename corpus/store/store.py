@@ -8,7 +8,7 @@ twice changes nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +19,7 @@ from sqlalchemy.dialects.sqlite import insert
 
 from attnfuzz.corpus.bucket import Bucket
 from attnfuzz.corpus.signature import signature
+from attnfuzz.corpus.store import listing
 from attnfuzz.corpus.store.environments import environment_of, record_environment
 from attnfuzz.corpus.store.inserts import as_found, insert_failure, put_bucket
 from attnfuzz.corpus.store.opening import Reading, Writing
@@ -45,6 +46,7 @@ from attnfuzz.corpus.store.schema import (
     transaction,
     upsert,
 )
+from attnfuzz.corpus.store.severities import in_parts, record_severity
 from attnfuzz.corpus.store.stored import bucket_row, row_of
 from attnfuzz.generators.model.codec import outcome_to_data, to_data
 from attnfuzz.generators.model.outcome import Outcome
@@ -225,6 +227,12 @@ class Store:
         with self._reading() as connection:
             return self._failures(connection, *given)
 
+    def numbered(self, numbers: Collection[int]) -> list[FailureRow]:
+        """The failures with these numbers, in the order they were recorded."""
+        with self._reading() as connection:
+            parts = [FAILURES.c.number.in_(some) for some in in_parts(numbers)]
+            return [row for part in parts for row in self._failures(connection, part)]
+
     def pending(self) -> list[FailureRow]:
         """The failures with which something is left to do, in the order they were recorded."""
         with self._reading() as connection:
@@ -261,8 +269,11 @@ class Store:
                 put_bucket(connection, bucket)
                 values["bucket"] = bucket.id
             query = update(FAILURES).where(FAILURES.c.program_id == program).values(values)
-            if connection.execute(query).rowcount == 0:
+            number = connection.execute(query.returning(FAILURES.c.number)).scalar_one_or_none()
+            if number is None:
                 raise StoreError(f"{self.path}: no failure of program {program} is recorded")
+            if best is not None and best[1].failure is not None:
+                record_severity(connection, number, best[0], best[1].failure)
 
     def reassess(self, program: str, outcome: Outcome) -> FailureRow:
         """The failure of the program with that id is `outcome`'s, and as if just found."""
@@ -271,7 +282,9 @@ class Store:
             (there,) = self._failures(connection, this)
             given = there.program
             connection.execute(update(FAILURES).where(this).values(as_found(given, outcome)))
-            return self._failures(connection, this)[0]
+            (now,) = self._failures(connection, this)
+            record_severity(connection, now.number, *now.simplest)
+            return now
 
     def rekey(self) -> None:
         """Compute the strong keys of pending failures and of buckets afresh: the rules for keys may
@@ -328,27 +341,7 @@ class Store:
     def occurrences(self) -> dict[str, int]:
         """How often each bucket was seen: its failures, and those of its key that were counted
         only (given to the first bucket of that key)."""
-        seen = dict.fromkeys((bucket.id for bucket in self.buckets()), 0)
-        first_of_key: dict[str, str] = {}
-        for bucket in self.buckets():
-            first_of_key.setdefault(bucket.strong, bucket.id)
-        recorded: dict[str, int] = {}
-        query = select(FAILURES.c.strong, FAILURES.c.bucket, func.count()).where(
-            FAILURES.c.shard.is_not(None)
-        )
-        with self._reading() as connection:
-            rows = connection.execute(query.group_by(FAILURES.c.strong, FAILURES.c.bucket))
-            for strong, bucket_id, count in rows:
-                recorded[strong] = recorded.get(strong, 0) + count
-                if bucket_id in seen:
-                    seen[bucket_id] += count
-                elif bucket_id is not None:  # an index that disagrees with its table
-                    raise StoreError(f"{self.path}: failures: the file is damaged")
-        for strong, count in self.totals().by_key.items():
-            owner = first_of_key.get(strong)
-            if owner is not None:
-                seen[owner] += max(0, count - recorded.get(strong, 0))
-        return seen
+        return self.read(listing.counted).occurrences(self.totals().by_key)
 
     # Variants
 

@@ -9,17 +9,24 @@ from typing import Any
 from attnfuzz.corpus.store.listing import Wanted
 from attnfuzz.corpus.store.rows import State
 from attnfuzz.fuzz.report.tables import Row, rank
+from attnfuzz.generators.model.ordinariness import ORDINARY
 from attnfuzz.generators.model.outcome import WORST_FIRST
 
 PER_PAGE = 100
 ORDERS: dict[str, Callable[[Row], Any]] = {
     "worst first": rank,
+    "most ordinary first": lambda row: (row.strangeness, rank(row)),
     "most seen first": lambda row: (-row.occurrences, rank(row)),
     "least reliable first": lambda row: (row.failures / max(1, row.runs), rank(row)),
     "by title": lambda row: (row.title, row.id),
 }
+BANDS = ((75, "75 to 100"), (50, "50 to 74"), (25, "25 to 49"), (0, "0 to 24"))
+"""Of severities: the least of each, and its name."""
+
 FILTERS: dict[str, Callable[[Row], str]] = {
     "kind": lambda row: row.kind,
+    "severity": lambda row: next(name for least, name in BANDS if row.severity >= least),
+    "program": lambda row: "ordinary" if row.strangeness <= ORDINARY else "odd",
     "layer": lambda row: row.layer or "-",
     "target": lambda row: row.target,
     "state": lambda row: row.state,

@@ -12,7 +12,7 @@ from attnfuzz.corpus.files import write_atomically
 from attnfuzz.fuzz.dashboard.details import BucketDetails, bucket_details
 from attnfuzz.fuzz.dashboard.links import FileLinks
 from attnfuzz.fuzz.dashboard.pages import apart_caption, night_values
-from attnfuzz.fuzz.dashboard.queries import found, with_scripts
+from attnfuzz.fuzz.dashboard.queries import found, shown
 from attnfuzz.fuzz.dashboard.rendering import hash_of, render, script, style
 from attnfuzz.fuzz.dashboard.sources import Source
 from attnfuzz.fuzz.environment import version
@@ -61,7 +61,7 @@ def report(source: Source, most: int = BUCKETS) -> str:
         policy=Markup(policy),
         style=Markup(sheet),
         script=Markup(code),
-        rows=with_scripts(source, all_found.rows),
+        rows=shown(source, all_found.rows),
         apart=all_found.apart,
         apart_caption=apart_caption(all_found),
         address=address,

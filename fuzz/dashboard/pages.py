@@ -22,7 +22,7 @@ from attnfuzz.fuzz.dashboard.asked import (
 from attnfuzz.fuzz.dashboard.details import bucket_details, program_details
 from attnfuzz.fuzz.dashboard.links import ServedLinks
 from attnfuzz.fuzz.dashboard.pictures import of_night
-from attnfuzz.fuzz.dashboard.queries import Found, failures, found, night, with_scripts
+from attnfuzz.fuzz.dashboard.queries import Found, failures, found, night, shown
 from attnfuzz.fuzz.dashboard.rendering import render
 from attnfuzz.fuzz.dashboard.replays import picture, replays
 from attnfuzz.fuzz.dashboard.sources import Source
@@ -72,7 +72,7 @@ def buckets_page(source: Source, query: Query, several: bool) -> str:
     return render(
         "buckets.html",
         **common,
-        rows=with_scripts(source, rows[start : start + PER_PAGE]),
+        rows=shown(source, rows[start : start + PER_PAGE]),
         shown_of=f"{len(rows):,} of {counted(len(all_found.rows), 'bucket')}",
         choices=choices(all_found.rows),
         orders=list(ORDERS),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from attnfuzz.fuzz.report.severity import Severity, below_default_tolerance, refuses
+from attnfuzz.corpus.severity import Severity, below_default_tolerance, refuses
 from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.model.features import features
 from attnfuzz.generators.model.outcome import Failure, FailureKind, Layer

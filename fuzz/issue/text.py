@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.corpus.nearest import nearest
+from attnfuzz.corpus.severity import DEFAULT_TOLERANCE
 from attnfuzz.corpus.signature import signature
 from attnfuzz.fuzz.environment import version
 from attnfuzz.fuzz.issue.bisection import CROSSREF, calls_flex
@@ -15,7 +16,6 @@ from attnfuzz.fuzz.issue.versions import versions
 from attnfuzz.fuzz.report.bucket import Page
 from attnfuzz.fuzz.report.counted import counted
 from attnfuzz.fuzz.report.markdown import render
-from attnfuzz.fuzz.report.severity import DEFAULT_TOLERANCE
 from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.model.outcome import EAGER_REFUSES, FailureKind
 

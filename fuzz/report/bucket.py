@@ -15,10 +15,10 @@ from attnfuzz.actors.targets.registry import DEFAULT, TARGETS
 from attnfuzz.corpus.bucket import Bucket
 from attnfuzz.corpus.confirmation import Confirmation
 from attnfuzz.corpus.decisions.events import Event
+from attnfuzz.corpus.severity import Severity, severity
 from attnfuzz.fuzz.report.escape import plain
 from attnfuzz.fuzz.report.markdown import render
 from attnfuzz.fuzz.report.outcome import failure_text, outcome_json
-from attnfuzz.fuzz.report.severity import Severity, severity
 from attnfuzz.fuzz.report.tables import Row, facts, row_json
 from attnfuzz.generators.model.codec import dump_program, to_data
 from attnfuzz.generators.model.outcome import Failure, Outcome

@@ -11,21 +11,13 @@ from attnfuzz.corpus.bucket import Bucket, related
 from attnfuzz.corpus.case import Case, bucket_folder, read_bucket
 from attnfuzz.corpus.confirmation import read_confirmations
 from attnfuzz.corpus.decisions.history import history
+from attnfuzz.corpus.severity import severity
+from attnfuzz.corpus.store.rows import KEPT
 from attnfuzz.corpus.store.store import DATABASE, FailureRow, Store
 from attnfuzz.fuzz.errors import UserError
-from attnfuzz.fuzz.reduce.variants import BASELINE, PASSES
 from attnfuzz.fuzz.report.bucket import Page
-from attnfuzz.fuzz.report.findings import (
-    CASES,
-    KEPT,
-    apart,
-    bucket_folders,
-    bucket_row,
-    corpus_row,
-    read_cases,
-    simplest,
-)
-from attnfuzz.fuzz.report.severity import severity
+from attnfuzz.fuzz.report.campaign_rows import CASES, apart, rows, with_files
+from attnfuzz.fuzz.report.findings import bucket_folders, corpus_row, read_cases
 from attnfuzz.fuzz.report.tables import Row
 from attnfuzz.generators.reading.complaints import mismatch
 from attnfuzz.generators.reading.files import is_there
@@ -56,23 +48,15 @@ def _campaign_page(store: Store, directory: Path, name: str) -> Page:
     buckets = store.buckets()
     ids = [bucket.id for bucket in buckets]
     is_bucket = any(one.startswith(name) for one in ids)
-    unbucketed = {} if is_bucket else {row.id: row for row in apart(store)}
+    unbucketed = {} if is_bucket else {row.id: row for row in apart(store)[0]}
     wanted = _only(name, [*ids, *unbucketed], directory)
     if wanted in unbucketed:
         found = store.failure(wanted)
         assert found is not None
         return _page_without_case(store, unbucketed[wanted], found)
     bucket = next(bucket for bucket in buckets if bucket.id == wanted)
-    failures = store.failures(bucket=bucket.id)
-    if not failures:
-        raise UserError(mismatch(f"{store.path}: failures", f"one of bucket {wanted}", "none"))
-    row = bucket_row(
-        bucket,
-        failures,
-        store.occurrences().get(bucket.id, 0),
-        directory,
-        store.with_variant(BASELINE, PASSES),
-    )
+    row = next(row for row in rows(store, directory) if row.id == wanted)
+    (row,) = with_files([row], directory / CASES)
     others = tuple(related(bucket, buckets))
     folder = bucket_folder(directory / CASES, bucket)
     cases = read_cases(folder)
@@ -80,6 +64,9 @@ def _campaign_page(store: Store, directory: Path, name: str) -> Page:
         page = _page_of(row, bucket, cases, folder, others)
         original = min(cases, key=_worst).original
         return replace(page, variants=page.variants or store.variants(original))
+    failures = store.failures(bucket=bucket.id)
+    if not failures:
+        raise UserError(mismatch(f"{store.path}: failures", f"one of bucket {wanted}", "none"))
     speaks = min(failures, key=lambda one: (one.state not in KEPT, one.number))
     variants = store.variants(speaks.program_id)
     return replace(
@@ -89,7 +76,7 @@ def _campaign_page(store: Store, directory: Path, name: str) -> Page:
 
 def _page_without_case(store: Store, row: Row, found: FailureRow) -> Page:
     """The page of a failure that has no case yet."""
-    program, failure = simplest(found)
+    program, failure = found.simplest
     environment = store.environment(found)
     if found.target in TARGETS:  # another version's may have targets that this one has not
         environment = TARGETS[found.target].environment(environment)
@@ -124,9 +111,9 @@ def page_of_case(folder: Path, case: Case) -> Page:
     return _page_of(corpus_row(folder), read_bucket(folder), [case], folder, ())
 
 
-def _worst(case: Case) -> tuple[int, int, str]:
-    score = severity(case.failure, case.program).score
-    return -score, len(case.repro.splitlines()), case.id
+def _worst(case: Case) -> tuple[int, int, int, str]:
+    bad = severity(case.failure, case.program)
+    return -bad.score, bad.strangeness, len(case.repro.splitlines()), case.id
 
 
 def _corpus_page(corpus: Path, name: str) -> Page:

@@ -32,7 +32,7 @@ class Row:
     thread is `thread`. `where`: its folder in the corpus. `target`: what the program that speaks
     for it ran on, or was compiled for. `regression`: it passes with the campaign's baseline.
     `severity`: 0 to 100, worse is higher; `strangeness`: how far the program that speaks for it is
-    from what models do; see `fuzz.report.severity`.
+    from what models do; see `corpus.severity`.
     """
 
     id: str

@@ -36,6 +36,10 @@ BASE = {
 REFUSAL = 25
 """Of an exception without a compiler that says in words that torch does not do this."""
 
+RULES = 1
+"""Of the scores here and of how ordinary programs are: another number whenever they change, so
+that what a campaign has written down by other rules is computed anew."""
+
 STRANGEST = 60
 """The most that an uncommon program takes off."""
 

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from attnfuzz.corpus.case import CaseError
+from attnfuzz.corpus.decisions.events import Outcome
 from attnfuzz.corpus.files import locked, write_atomically
 from attnfuzz.corpus.models import Count, Model, ProgramId, Text, checked
 from attnfuzz.corpus.store.schema import loads
@@ -18,7 +19,7 @@ REPLAYS = "replays.jsonl"
 KEPT = 1000
 """Replays of which the latest are kept."""
 
-_Verdict = Literal["as_recorded", "fixed", "changed", "flaky", "not_run"]
+_Verdict = Outcome | Literal["not_run"]
 
 
 class Replays(Model):

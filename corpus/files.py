@@ -4,9 +4,10 @@ that nothing is written by way of a link: what is there may come from anybody.""
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from attnfuzz.generators.reading.complaints import mismatch
@@ -67,6 +68,17 @@ def move_folder(folder: Path, into: Path) -> None:
     os.rename(folder, into / folder.name)
     for changed in (into, folder.parent):
         _sync_folder(changed)
+
+
+@contextlib.contextmanager
+def locked(corpus: Path) -> Iterator[None]:
+    """One process at a time, and one thread of it, changes `corpus`. Raises OSError."""
+    folder = os.open(corpus, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 def _refuse_other_than_folder(path: Path) -> None:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from attnfuzz.corpus.case import CaseError
-from attnfuzz.corpus.files import write_atomically
+from attnfuzz.corpus.decisions.events import Outcome
+from attnfuzz.corpus.files import locked, write_atomically
 from attnfuzz.corpus.models import Count, Model, ProgramId, Text, checked
 from attnfuzz.corpus.store.schema import loads
 from attnfuzz.generators.reading.files import MAX_BYTES, ProgramError, is_there, read_inside
@@ -22,7 +19,7 @@ REPLAYS = "replays.jsonl"
 KEPT = 1000
 """Replays of which the latest are kept."""
 
-_Verdict = Literal["as_recorded", "fixed", "changed", "flaky", "not_run"]
+_Verdict = Outcome | Literal["not_run"]
 
 
 class Replays(Model):
@@ -49,22 +46,11 @@ def read_replays(corpus: Path) -> list[Replays]:
 
 def add_replay(corpus: Path, latest: Replays) -> None:
     """Writes one more down. Raises OSError, and CaseError where what is there cannot be read."""
-    with _alone(corpus):
+    with locked(corpus):
         lines = [*_lines(corpus), json.dumps(latest.model_dump(mode="json"))][-KEPT:]
         while len(lines) > 1 and sum(map(len, lines)) + len(lines) > MAX_BYTES:
             del lines[0]
         write_atomically(corpus / REPLAYS, "".join(f"{line}\n" for line in lines))
-
-
-@contextmanager
-def _alone(corpus: Path) -> Iterator[None]:
-    """One process at a time."""
-    folder = os.open(corpus, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(folder)
 
 
 def _lines(corpus: Path) -> list[str]:

@@ -26,10 +26,10 @@ from attnfuzz.corpus.case import (
 )
 from attnfuzz.corpus.confirmation import confirmation_files
 from attnfuzz.corpus.decisions.events import Seen
-from attnfuzz.corpus.decisions.history import add_event, history, locked
+from attnfuzz.corpus.decisions.history import add_event, history
 from attnfuzz.corpus.decisions.observing import note_seen
 from attnfuzz.corpus.decisions.status import status
-from attnfuzz.corpus.files import make_folder_atomically
+from attnfuzz.corpus.files import locked, make_folder_atomically
 from attnfuzz.corpus.known_issues import known_as
 from attnfuzz.corpus.signature import signature
 from attnfuzz.corpus.store.store import DATABASE, Store

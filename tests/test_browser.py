@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from attnfuzz.corpus.decisions.history import history
 from attnfuzz.corpus.store.store import Store
 from attnfuzz.fuzz.campaign.claim import claim
 from attnfuzz.fuzz.dashboard.html_report import write_report
 from attnfuzz.fuzz.dashboard.sources import sources
 from tests.support.browser import MISSING, browser, chromium, dashboard
 from tests.support.hostile_campaign import MARK, record_hostile
+from tests.support.one_bucket import write_one
 from tests.support.recorded_campaign import CASE, CRASH, record_campaign
 from tests.support.shard_reports import Report, program, wrong
 
@@ -184,3 +186,33 @@ def test_the_report_is_one_file_that_needs_nothing(
     assert page.locator(f"#bucket-{CASE}").is_visible()
     page.locator(f"#bucket-{CASE}").get_by_role("button", name="Copy").click()
     page.get_by_role("button", name="Copied").wait_for()
+
+
+def test_a_person_decides_without_a_script(opened: Browser, tmp_path: Path) -> None:
+    """In a browser that runs no scripts: a decision, one that cannot be, a split and an undo."""
+    corpus = tmp_path / "corpus"
+    bucket = write_one(corpus, 1, 2)
+    context = opened.new_context(viewport=WIDE, java_script_enabled=False)  # type: ignore[arg-type]
+    page = context.new_page()
+    with dashboard(corpus, decide=True) as address:
+        page.goto(address)
+        assert "key" not in page.url
+        page.get_by_role("link", name=bucket.id).click()
+        page.get_by_label("verdict").select_option("not-a-bug")
+        page.get_by_role("button", name="Decide").click()
+        assert "why" in page.get_by_role("alert").inner_text()
+        decide = page.locator("form[action$='/decide']")
+        decide.get_by_label("why").fill("<b>documented</b>")
+        decide.get_by_label("by").fill("Ada")
+        page.get_by_role("button", name="Decide").click()
+        assert page.locator("#decide > p").first.inner_text().startswith("not a bug: <b>")
+        page.get_by_role("checkbox").first.check()
+        page.get_by_role("button", name="Split off").click()
+        assert "split off from" in text(page)
+        page.goto(f"{address.partition('/decide')[0]}/0/buckets/{bucket.id}")
+        page.get_by_role("button", name="Take back").first.click()
+        assert "takes back" in text(page)
+    context.close()
+    assert [one.said.kind for one in history(corpus / bucket.folder)] == [
+        "not-a-bug", "split-into", "undo"
+    ]  # fmt: skip

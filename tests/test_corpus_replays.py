@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from attnfuzz.corpus.case import CaseError
+from attnfuzz.corpus.case import CaseError, case_folders
+from attnfuzz.corpus.decisions.observing import note_tried
 from attnfuzz.corpus.replays import KEPT, REPLAYS, Replays, add_replay, read_replays
+from attnfuzz.fuzz.replay.verdict import Verdict
+from tests.support.one_bucket import write_one
 
 
 def replay(at: float, fixed: int = 0) -> Replays:
@@ -21,6 +24,20 @@ def test_what_is_added_is_read_in_order(tmp_path: Path) -> None:
         add_replay(tmp_path, replay(at))
     assert read_replays(tmp_path) == [replay(1.0), replay(2.0)]
     assert replay(1.0, fixed=2).cases == 5
+
+
+def test_every_verdict_of_a_replay_can_be_written_down(tmp_path: Path) -> None:
+    counts = {one.value: 1 for one in Verdict}
+    others = {f"{at:012x}": one.value for at, one in enumerate(Verdict)}
+    every = Replays.model_validate({"at": 1, "torch": "2.15.0", "counts": counts, "others": others})
+    add_replay(tmp_path, every)
+    assert read_replays(tmp_path) == [every]
+    bucket = write_one(tmp_path, *range(len(Verdict)))
+    cases = [one.name for one in case_folders(tmp_path / bucket.folder)]
+    ran = {case: one.value for case, one in zip(cases, Verdict, strict=True)}
+    del ran[cases[list(Verdict).index(Verdict.NOT_RUN)]]
+    event = note_tried(tmp_path / bucket.folder, "2.15.0", ran, "2.13.0")
+    assert event is not None and event.said.outcomes == ran
 
 
 def _add(folder: Path) -> None:

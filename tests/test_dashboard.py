@@ -148,7 +148,7 @@ def test_a_browser_is_told_to_run_nothing_else(client: TestClient) -> None:
         assert headers["content-security-policy"].startswith("default-src 'none'; ")
         assert "unsafe" not in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff"
-        assert headers["referrer-policy"] == "no-referrer"
+        assert headers["referrer-policy"] == "same-origin"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pydantic import Field, TypeAdapter
 
 from attnfuzz.corpus.case import CaseError
 from attnfuzz.corpus.decisions.events import Event, NotABug, Verdict, WontFix
-from attnfuzz.corpus.decisions.history import record
+from attnfuzz.corpus.decisions.history import nothing_since, record
 from attnfuzz.corpus.decisions.status import decisions, in_force, status_of
 from attnfuzz.corpus.models import validated
 
@@ -35,12 +35,14 @@ def verdict(kind: str, on: date, **given: Any) -> Verdict:
 _VERDICT: TypeAdapter[Verdict] = TypeAdapter(Annotated[Verdict, Field(discriminator="kind")])
 
 
-def decide(bucket_folder: Path, said: Verdict) -> Event | None:
+def decide(bucket_folder: Path, said: Verdict, looked_at: str | None = None) -> Event | None:
     """Writes a decision down, in the place of what is decided on the bucket in that folder so far;
-    None where the same person has decided the same. Raises CaseError where the bucket is a part of
-    another, and OSError."""
+    None where the same person has decided the same. Whoever decides may have `looked_at` the
+    history up to the event of that name: see `nothing_since`. Raises CaseError where the bucket is
+    a part of another, and OSError."""
 
     def make(events: list[Event]) -> Verdict | None:
+        nothing_since(bucket_folder, events, looked_at)
         into = status_of(events, date.today()).merged_into
         if into is not None:
             raise CaseError(f"{bucket_folder}: it is merged into {into}: decide on that, or undo")

@@ -51,7 +51,7 @@ Why = Annotated[Line, Field(min_length=1)]
 BucketId = Annotated[str, Field(pattern=r"^[0-9a-f]+$", min_length=1, max_length=16)]
 EventName = Annotated[str, Field(pattern=rf"^{EVENT_NAME}$")]
 Cases = Annotated[list[ProgramId], Field(min_length=1, max_length=1000)]
-Outcome = Literal["as_recorded", "fixed", "changed", "flaky"]
+Outcome = Literal["as_recorded", "as_recorded_in_other_words", "fixed", "changed", "flaky"]
 
 
 def now() -> str:

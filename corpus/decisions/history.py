@@ -7,18 +7,15 @@ lock keeps them apart.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from attnfuzz.corpus.case import CaseError
-from attnfuzz.corpus.decisions.events import EVENT_NAME, WHAT, Event
-from attnfuzz.corpus.files import UNFINISHED, write_atomically
+from attnfuzz.corpus.decisions.events import EVENT_NAME, ON_ITS_OWN, WHAT, Event
+from attnfuzz.corpus.files import UNFINISHED, locked, write_atomically
 from attnfuzz.corpus.models import validated
 from attnfuzz.generators.model.codec import dump_yaml, load_yaml_safely
 from attnfuzz.generators.reading.complaints import mismatch
@@ -87,15 +84,18 @@ def _add_file(bucket_folder: Path, name: str, text: str) -> None:
     write_atomically(folder / name, text)
 
 
-@contextmanager
-def locked(corpus: Path) -> Iterator[None]:
-    """One process at a time changes `corpus`. Raises OSError."""
-    folder = os.open(corpus, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(folder)
+def nothing_since(bucket_folder: Path, events: list[Event], looked_at: str | None) -> None:
+    """Raises CaseError where somebody has decided something since the event of the name
+    `looked_at`, "" before the first, so that nobody decides on what they have not seen; None asks
+    for nothing."""
+    if looked_at is None:
+        return
+    names = [event.name for event in events]
+    seen = names.index(looked_at) + 1 if looked_at in names else 0
+    new = [str(one) for one in events[seen:] if not isinstance(one.said, ON_ITS_OWN)]
+    if new or (looked_at and not seen):
+        told = "; ".join(new) or "its history is another"
+        raise CaseError(f"{bucket_folder}: since you looked at it: {told}: look at it again")
 
 
 def _read(bucket_folder: Path) -> list[Event]:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from attnfuzz.corpus.case import CaseError, buckets_in
 from attnfuzz.corpus.decisions.events import Event, MergedInto
-from attnfuzz.corpus.decisions.history import append, history, locked
+from attnfuzz.corpus.decisions.history import append, history, nothing_since
 from attnfuzz.corpus.decisions.status import Status, status_of
+from attnfuzz.corpus.files import locked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,9 +50,12 @@ def _stays(name: str, into: dict[str, str | None]) -> str:
         passed.append(following)
 
 
-def merge(stays: Path, other: Path, by: str | None = None) -> Event | None:
+def merge(
+    stays: Path, other: Path, by: str | None = None, looked_at: str | None = None
+) -> Event | None:
     """The bucket in the folder `other` becomes a part of that in `stays`, of the same corpus; None
-    where it is. Raises CaseError, and OSError."""
+    where it is. `looked_at` is of the history of the former: see `nothing_since`. Raises CaseError,
+    and OSError."""
     corpus = stays.parent
     with locked(corpus):
         there = standings(corpus, date.today())
@@ -62,4 +66,6 @@ def merge(stays: Path, other: Path, by: str | None = None) -> Event | None:
         if there[kept].stays == part:
             what = "the same" if kept == part else f"{kept}, which is merged into {part}"
             raise CaseError(f"{other}: expected a bucket to merge it into, got {what}")
-        return append(other, history(other), MergedInto(by=by, other=there[kept].stays))
+        events = history(other)
+        nothing_since(other, events, looked_at)
+        return append(other, events, MergedInto(by=by, other=there[kept].stays))

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from attnfuzz.corpus.decisions.events import Event, Seen, Tried
-from attnfuzz.corpus.decisions.history import append, history, locked
+from attnfuzz.corpus.decisions.history import append, history
 from attnfuzz.corpus.decisions.status import outcomes
+from attnfuzz.corpus.files import locked
 
 
 def note_seen(bucket_folder: Path, said: Seen) -> Event | None:

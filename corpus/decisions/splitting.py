@@ -23,21 +23,27 @@ from attnfuzz.corpus.case import (
     write_bucket,
 )
 from attnfuzz.corpus.decisions.events import MergedInto, SplitFrom, SplitInto
-from attnfuzz.corpus.decisions.history import HISTORY, append, file_of, history, locked
+from attnfuzz.corpus.decisions.history import HISTORY, append, file_of, history, nothing_since
 from attnfuzz.corpus.decisions.status import in_force
-from attnfuzz.corpus.files import make_folder_atomically, move_folder
+from attnfuzz.corpus.files import locked, make_folder_atomically, move_folder
 from attnfuzz.corpus.signature import signature
 from attnfuzz.generators.model.codec import dump_yaml
 from attnfuzz.generators.model.features import features
 from attnfuzz.generators.reading.complaints import mismatch
 
 
-def split(bucket_folder: Path, names: Sequence[str], by: str | None = None) -> Path:
+def split(
+    bucket_folder: Path,
+    names: Sequence[str],
+    by: str | None = None,
+    looked_at: str | None = None,
+) -> Path:
     """The cases called `names`, or how they begin, of the bucket in that folder become a bucket of
     their own, whose folder it gives: failures that have all that its programs have in common are
-    its. Raises CaseError, and OSError."""
+    its. See `nothing_since` for `looked_at`. Raises CaseError, and OSError."""
     with locked(bucket_folder.parent):
         events = history(bucket_folder)
+        nothing_since(bucket_folder, events, looked_at)
         done = [one.said for one in in_force(events) if isinstance(one.said, SplitInto)]
         here = {one.name: one for one in case_folders(bucket_folder)}
         known = sorted({*here, *(case for said in done for case in said.cases)})

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from attnfuzz.corpus.case import CaseError
 from attnfuzz.corpus.decisions.events import ON_ITS_OWN, Event, SplitFrom, SplitInto, Undo, sentence
-from attnfuzz.corpus.decisions.history import append, history, locked
+from attnfuzz.corpus.decisions.history import append, history
 from attnfuzz.corpus.decisions.splitting import rejoin
 from attnfuzz.corpus.decisions.status import in_force
+from attnfuzz.corpus.files import locked
 from attnfuzz.generators.reading.complaints import mismatch
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, TypeAdapter
-from sqlalchemy import Connection, and_, func, inspect, select
+from sqlalchemy import Connection, and_, func, inspect, literal_column, select
 
 from attnfuzz.corpus.models import validated
 from attnfuzz.corpus.severity import RULES, severity
@@ -78,23 +78,29 @@ def severities(connection: Connection, path: Path, numbers: Collection[int]) -> 
 
 def worst_kept(connection: Connection, path: Path) -> dict[str, Scored]:
     """For each bucket the worst of its failures that were minimized. Raises StoreError."""
-    kept = FAILURES.c.state.in_(sorted(KEPT)) & FAILURES.c.bucket.is_not(None)
-    missing = select(FAILURES.c.number, FAILURES.c.bucket).where(kept)
+    # "+": so that SQLite goes by the index of what is listed, which has all that is asked for
+    kept = literal_column("+failures.state").in_(sorted(KEPT)) & FAILURES.c.bucket.is_not(None)
+    lacking = select(FAILURES.c.number, FAILURES.c.bucket).where(kept)
     found = dict[str, Scored]()
     if has_table(connection):
-        there = SEVERITIES.c.number.is_not(None)
         # SQLite takes the other columns from the row that has the greatest of these
         worst = func.max(SEVERITIES.c.score * (_MOST + 1) - SEVERITIES.c.strangeness)
-        query = select(FAILURES.c.bucket, worst, SEVERITIES.c.score, SEVERITIES.c.strangeness)
-        query = query.select_from(_BOTH).where(kept, there).group_by(FAILURES.c.bucket)
-        for bucket, _, *written in connection.execute(query):
-            found[bucket] = _read(written, path, f"of bucket {bucket}")
-        missing = missing.select_from(_BOTH).where(~there)
-    lacking: dict[int, str] = dict(map(tuple, connection.execute(missing)))
-    for number, one in _computed(connection, path, lacking).items():
-        before = found.get(lacking[number])
+        missing = func.count() - func.count(SEVERITIES.c.number)
+        columns = (worst, missing, SEVERITIES.c.score, SEVERITIES.c.strangeness)
+        query = select(FAILURES.c.bucket, *columns).select_from(_BOTH).where(kept)
+        not_written = 0
+        for bucket, there, left, *written in connection.execute(query.group_by(FAILURES.c.bucket)):
+            not_written += left
+            if there is not None:
+                found[bucket] = _read(written, path, f"of bucket {bucket}")
+        if not not_written:
+            return found
+        lacking = lacking.select_from(_BOTH).where(SEVERITIES.c.number.is_(None))
+    buckets: dict[int, str] = dict(map(tuple, connection.execute(lacking)))
+    for number, one in _computed(connection, path, buckets).items():
+        before = found.get(buckets[number])
         if before is None or one.rank < before.rank:
-            found[lacking[number]] = one
+            found[buckets[number]] = one
     return found
 
 

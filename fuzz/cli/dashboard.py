@@ -44,15 +44,24 @@ def dashboard(
             "machine's local names. May be given several times.",
         ),
     ] = None,
+    decide: Annotated[
+        bool,
+        typer.Option(
+            "--decide",
+            help="Let whoever opens the address with the key, which is printed, decide on the "
+            "buckets of corpora. Without it the server only reads.",
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Show campaigns and corpora as pages in a browser.
 
     The campaign as a whole, the list of buckets, everything about each, every failing program, and
     what became of a corpus when it was replayed. A campaign may be running: its pages follow it.
-    The directories are only read.
+    The directories are only read, unless --decide lets people decide on the buckets of corpora.
 
     `attnfuzz dashboard campaigns/night corpus/cases`
+    `attnfuzz dashboard found --decide`
 
     Whoever can reach the server can read everything in these directories: there is no password. It
     ends with Ctrl-C.
@@ -61,6 +70,7 @@ def dashboard(
         raise UserError(
             f"--host {host}: expected --allow-host NAME too, by which browsers ask for this server"
         )
+    from attnfuzz.fuzz.dashboard.permission import Permission
     from attnfuzz.fuzz.dashboard.serving import listen, serve
     from attnfuzz.fuzz.dashboard.sources import sources
 
@@ -73,9 +83,13 @@ def dashboard(
     with listening:
         place = f"[{name}]" if ":" in name else name
         address = f"http://{place}:{listening.getsockname()[1]}/"
+        permission = Permission() if decide else None
+        writes = f"{address}decide?key={permission.key}" if permission else None
         if as_json:
-            emit({"address": address})
+            emit({"address": address} | ({"decide": writes} if writes else {}))
         else:
             say(f"{address} (Ctrl-C ends it)")
+            if writes:
+                say(f"{writes} (to decide, too: keep it to yourself)")
         sys.stdout.flush()  # whoever reads a pipe waits for it
-        serve(shown, listening, [host, *(allow_host or ())])
+        serve(shown, listening, [host, *(allow_host or ())], permission)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from attnfuzz.fuzz.cli.common import Json, emit
-from attnfuzz.fuzz.errors import UserError, user_path
+from attnfuzz.fuzz.errors import user_path
 from attnfuzz.fuzz.report.escape import say
-from attnfuzz.generators.reading.complaints import mismatch
-from attnfuzz.generators.reading.files import is_there
 
 if TYPE_CHECKING:
     from attnfuzz.corpus.decisions.events import Event
@@ -69,26 +67,11 @@ def decide(
     `attnfuzz decide 3f9a duplicate-of 51c0 --corpus found`
     `attnfuzz decide 3f9a fixed-in 2.14 --corpus found`
     """
-    from attnfuzz.corpus.case import id_of
-    from attnfuzz.corpus.decisions.deciding import VERDICTS
-    from attnfuzz.corpus.decisions.deciding import decide as record
-    from attnfuzz.corpus.decisions.deciding import verdict as verdict_of
+    from attnfuzz.fuzz.deciding import decide_on, folder_in
 
-    if verdict not in VERDICTS:
-        raise UserError(mismatch("VERDICT", f"one of {', '.join(VERDICTS)}", repr(verdict)))
-    folder = _folder(corpus, bucket)
-    given: dict[str, Any] = {"url": url, "why": why, "until": until, "by": by}
-    if verdict == "duplicate-of" and what is not None:
-        what = given["other"] = id_of(_folder(corpus, what))
-        if what == id_of(folder):
-            raise UserError(mismatch(verdict, "another bucket", "the same"))
-    elif verdict == "fixed-in":
-        given["version"] = what
-    elif what is not None:
-        raise UserError(mismatch(verdict, "no word after it", repr(what)))
-    said = verdict_of(verdict, date.today(), **given)
+    folder = folder_in(corpus, bucket)
     with user_path(corpus):
-        event = record(folder, said)
+        event = decide_on(folder, verdict, what, url=url, why=why, until=until, by=by)
     _answer(folder, event, "decided already", as_json)
 
 
@@ -108,8 +91,9 @@ def merge(
     `attnfuzz merge 3f9a 51c0 --corpus found`
     """
     from attnfuzz.corpus.decisions.merging import merge as record
+    from attnfuzz.fuzz.deciding import folder_in
 
-    kept, part = _folder(corpus, stays), _folder(corpus, other)
+    kept, part = folder_in(corpus, stays), folder_in(corpus, other)
     with user_path(corpus):
         event = record(kept, part, by)
     _answer(part, event, "merged already", as_json)
@@ -131,9 +115,10 @@ def split(
     `attnfuzz split 3f9a 02c1d0 --corpus found`
     """
     from attnfuzz.corpus.decisions.splitting import split as record
+    from attnfuzz.fuzz.deciding import folder_in
 
     with user_path(corpus):
-        made = record(_folder(corpus, bucket), cases, by)
+        made = record(folder_in(corpus, bucket), cases, by)
     if as_json:
         emit({"made": str(made)})
     else:
@@ -161,24 +146,12 @@ def undo(
     `attnfuzz undo 3f9a --corpus found`
     """
     from attnfuzz.corpus.decisions.undoing import undo as record
+    from attnfuzz.fuzz.deciding import folder_in
 
-    folder = _folder(corpus, bucket)
+    folder = folder_in(corpus, bucket)
     with user_path(corpus):
         taken_back, latest = record(folder, event, by)
     _answer(folder, latest, f"taken back already: {taken_back}", as_json)
-
-
-def _folder(corpus: Path, bucket: str) -> Path:
-    """The folder of a bucket of a corpus. Raises UserError, for a campaign too."""
-    from attnfuzz.corpus.store.store import DATABASE
-    from attnfuzz.fuzz.report.pages import bucket_folder_of
-
-    if is_there(corpus / DATABASE):
-        raise UserError(
-            f"{mismatch('--corpus', 'a corpus', f'the campaign {corpus}')}: "
-            f"attnfuzz adopt {corpus} --into CORPUS takes its buckets in"
-        )
-    return bucket_folder_of(corpus, bucket)
 
 
 def _answer(folder: Path, event: Event | None, otherwise: str, as_json: bool) -> None:

@@ -101,7 +101,8 @@ def replay(
     down in its `replays.jsonl`, which the dashboard shows.
 
     With `--record` the histories of the corpus say with which torch a bucket has stopped failing
-    and with which it came back, where that is not known. The next campaigns and `triage` tell it.
+    and with which it came back, where that is not known. The next campaigns and `triage` tell it,
+    and the page of a bucket shows what its cases do with each release.
 
     `attnfuzz replay campaigns/night --toolchain torch-2.12`
     `attnfuzz replay --toolchain torch-2.12,torch-2.15,/opt/nightly/bin/python --markdown`
@@ -124,7 +125,7 @@ def replay(
         folders, on, next(iter(pythons.values())), chosen.files, chosen.allowed, workers, report
     )
     if several:
-        _matrix(cases, places, pythons, as_markdown, as_json)
+        _matrix(cases, places, pythons, as_markdown, as_json, record)
     results, there = replay_all(cases, places)
     record_confirmations(folders, cases, on, results, there, report=report)
     whole = _whole(paths or (), directory)
@@ -167,16 +168,25 @@ def _interpreters(given: str | None) -> dict[str, str]:
 
 
 def _matrix(
-    cases: Sequence[Case], at: Places, pythons: Mapping[str, str], markdown: bool, as_json: bool
+    cases: Sequence[Case],
+    at: Places,
+    pythons: Mapping[str, str],
+    markdown: bool,
+    as_json: bool,
+    record: bool,
 ) -> NoReturn:
     """All cases with each toolchain, as a table; the command's end."""
     from attnfuzz.fuzz.replay.matrix import AS_RECORDED, Result, column
+    from attnfuzz.fuzz.replay.noting import note_results
     from attnfuzz.fuzz.report import matrix
 
     columns = []
     for name, python in pythons.items():
         at.report(f"{name}:")
-        columns.append(column(name, python, cases, at.folders, at))
+        one = column(name, python, cases, at.folders, at)
+        if record:
+            note_results(at.folders, cases, at.targets, one.results, one.there)
+        columns.append(one)
     named = [
         matrix.Named(folder.parent.name.partition("-")[0], case.id, target, str(folder))
         for case, folder, target in zip(cases, at.folders, at.targets, strict=True)

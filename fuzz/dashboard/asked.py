@@ -30,6 +30,7 @@ FILTERS: dict[str, Callable[[Row], str]] = {
     "layer": lambda row: row.layer or "-",
     "target": lambda row: row.target,
     "state": lambda row: row.state,
+    "decision": lambda row: row.decision or "none",
     "known": lambda row: "known" if row.known_issue else "new",
 }
 

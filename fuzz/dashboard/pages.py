@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from attnfuzz.corpus.decisions.deciding import VERDICTS
+from attnfuzz.fuzz.dashboard.actions import Decided, decided
 from attnfuzz.fuzz.dashboard.asked import (
     FILTERS,
     KINDS,
@@ -21,6 +24,7 @@ from attnfuzz.fuzz.dashboard.asked import (
 )
 from attnfuzz.fuzz.dashboard.details import bucket_details, program_details
 from attnfuzz.fuzz.dashboard.links import ServedLinks
+from attnfuzz.fuzz.dashboard.permission import ASKS_FOR_KEY, Form, one
 from attnfuzz.fuzz.dashboard.pictures import of_night
 from attnfuzz.fuzz.dashboard.queries import Found, failures, found, night, shown
 from attnfuzz.fuzz.dashboard.rendering import render
@@ -92,10 +96,42 @@ def apart_caption(all_found: Found) -> str:
     return f"{told}; {left_out:,} more are not listed" if left_out else told
 
 
-def bucket_page(source: Source, query: Query, several: bool, name: str) -> str:
+@dataclass(frozen=True, kw_only=True)
+class Deciding:
+    """A bucket's page where the server lets people decide: the `token` of its forms, "" for a
+    browser that may not, and what was `refused` of a `form` that was sent."""
+
+    token: str
+    refused: str = ""
+    form: Form = field(default_factory=dict)
+    stands: Decided | None = None
+    asks: str = ASKS_FOR_KEY
+    verdicts: Sequence[str] = VERDICTS
+
+    def given(self, name: str) -> str:
+        """What was filled in."""
+        return one(self.form, name) or ""
+
+
+def bucket_page(
+    source: Source, query: Query, several: bool, name: str, deciding: Deciding | None = None
+) -> str:
     """One bucket."""
-    details = bucket_details(source, name)
-    return render("bucket.html", **_common(source, "buckets", several), details=details)
+    details, adopting = bucket_details(source, name), ""
+    refused = deciding.refused if deciding else ""
+    if source.is_campaign:
+        adopting = f"attnfuzz adopt {source.name} --into CORPUS" if deciding else ""
+        deciding = None
+    elif deciding is not None:
+        deciding = replace(deciding, stands=decided(source.corpus, details.page.row.id))
+    return render(
+        "bucket.html",
+        **_common(source, "buckets", several),
+        details=details,
+        deciding=deciding,
+        adopting=adopting,
+        refused=refused,
+    )
 
 
 def programs_page(source: Source, query: Query, several: bool) -> str:

@@ -1,8 +1,8 @@
 """The server of the pages: addresses, errors, what a browser is told to refuse, and live changes.
 
-It only reads. It answers only requests that name a host it is known by: a page elsewhere whose name
-was made to lead here gets nothing. A browser is told to run and load nothing but the server's own
-script and style sheet.
+It only reads, unless it is given a permission to decide. It answers only requests that name a host
+it is known by: a page elsewhere whose name was made to lead here gets nothing. A browser is told to
+run and load nothing but the server's own script and style sheet.
 """
 
 from __future__ import annotations
@@ -23,10 +23,20 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from attnfuzz.fuzz.dashboard.pages import LISTS, ONE_OF, error_page, home
+from attnfuzz.fuzz.dashboard.actions import ACTIONS, act
+from attnfuzz.fuzz.dashboard.pages import (
+    LINKS,
+    LISTS,
+    ONE_OF,
+    Deciding,
+    bucket_page,
+    error_page,
+    home,
+)
+from attnfuzz.fuzz.dashboard.permission import Form, Permission
 from attnfuzz.fuzz.dashboard.rendering import script, style
 from attnfuzz.fuzz.dashboard.sources import Source
-from attnfuzz.fuzz.errors import UserError, sentence
+from attnfuzz.fuzz.errors import UserError, sentence, user_path
 from attnfuzz.fuzz.report.escape import plain
 
 LOOK_EVERY_S = 1.0
@@ -37,17 +47,24 @@ HEADERS = {
     "img-src data:; connect-src 'self'; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
+    "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
 
 
-def application(sources: Sequence[Source], hosts: Sequence[str] = ()) -> Starlette:
+def application(
+    sources: Sequence[Source], hosts: Sequence[str] = (), permission: Permission | None = None
+) -> Starlette:
     """The pages of `sources` as an ASGI application, which answers requests to this machine by its
-    local names, and to `hosts`."""
-    served = _Served(list(sources))
+    local names, and to `hosts`. With a `permission` whoever has its key decides on the buckets of
+    corpora."""
+    served = _Served(list(sources), permission)
+    writing = [
+        Route("/decide", served.grant),
+        Route("/{source:int}/buckets/{name:str}/{action:str}", served.act, methods=["POST"]),
+    ]
     return Starlette(
         routes=[
             Route("/", served.home),
@@ -57,6 +74,7 @@ def application(sources: Sequence[Source], hosts: Sequence[str] = ()) -> Starlet
             Route("/{source:int}/events", served.events),
             Route("/{source:int}/{list:str}", served.list),
             Route("/{source:int}/{list:str}/{name:str}", served.one),
+            *(writing if permission else []),
         ],
         middleware=[
             Middleware(_Headers),
@@ -70,8 +88,9 @@ def application(sources: Sequence[Source], hosts: Sequence[str] = ()) -> Starlet
 class _Served:
     """The handlers; reading and rendering go on in threads."""
 
-    def __init__(self, sources: list[Source]) -> None:
+    def __init__(self, sources: list[Source], permission: Permission | None) -> None:
         self._sources = sources
+        self._permission = permission
 
     def home(self, request: Request) -> Response:
         if len(self._sources) == 1:
@@ -90,8 +109,43 @@ class _Served:
         source, sort = self._source(request), request.path_params["list"]
         if sort not in ONE_OF:
             raise HTTPException(404, f"There is no page {sort}.")
+        name, more = request.path_params["name"], {}
+        if sort == "buckets" and self._permission is not None:
+            granted = self._permission.granted(request)
+            more["deciding"] = Deciding(token=self._permission.token if granted else "")
+        query = request.query_params
+        return self._page(lambda: ONE_OF[sort](source, query, self._several, name, **more))
+
+    def grant(self, request: Request) -> Response:
+        """Lets the browser decide that has the key."""
+        assert self._permission is not None
+        answer = RedirectResponse("/", 303)
+        self._permission.grant(request, answer)
+        return answer
+
+    async def act(self, request: Request) -> Response:
+        """Does what a form of a bucket's page asks for."""
+        assert self._permission is not None
+        source, action = self._source(request), request.path_params["action"]
+        if source.is_campaign or action not in ACTIONS:
+            raise HTTPException(404, f"There is nothing to {action} there.")
+        form = await self._permission.form(request)
         name = request.path_params["name"]
-        return self._page(lambda: ONE_OF[sort](source, request.query_params, self._several, name))
+        return await run_in_threadpool(self._act, source, name, action, form)
+
+    def _act(self, source: Source, name: str, action: str, form: Form) -> Response:
+        try:
+            with user_path(source.directory):
+                shown = act(source.directory, name, action, form)
+        except Exception as error:
+            told = sentence(error)
+            if told is None or self._permission is None:
+                return _failed(error)
+            deciding = Deciding(token=self._permission.token, refused=told, form=form)
+            answer = self._page(lambda: bucket_page(source, {}, self._several, name, deciding))
+            answer.status_code = max(answer.status_code, 409)
+            return answer
+        return RedirectResponse(f"{LINKS.bucket(source, shown)}#decide", 303)
 
     async def events(self, request: Request) -> Response:
         """Says `changed` whenever something has changed in a source since a page was `seen`."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import uvicorn
 
+from attnfuzz.fuzz.dashboard.permission import Permission
 from attnfuzz.fuzz.dashboard.server import application
 from attnfuzz.fuzz.dashboard.sources import Source
 
@@ -20,10 +21,16 @@ def listen(host: str, port: int) -> socket.socket:
     return socket.create_server((host, port), family=family)
 
 
-def serve(sources: Sequence[Source], listening: socket.socket, hosts: Sequence[str]) -> None:
-    """Answers on `listening` to those who ask for `hosts`, until SIGINT or SIGTERM."""
+def serve(
+    sources: Sequence[Source],
+    listening: socket.socket,
+    hosts: Sequence[str],
+    permission: Permission | None = None,
+) -> None:
+    """Answers on `listening` to those who ask for `hosts`, until SIGINT or SIGTERM. With a
+    `permission` whoever has its key may decide."""
     config = uvicorn.Config(
-        application(sources, hosts),
+        application(sources, hosts, permission),
         log_level="critical",
         access_log=False,
         server_header=False,

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from attnfuzz.corpus.case import BUCKET
+from attnfuzz.corpus.decisions.history import HISTORY
 from attnfuzz.corpus.store.opening import LOCK, is_running
 from attnfuzz.corpus.store.store import DATABASE, Store
 from attnfuzz.fuzz.errors import UserError, user_path
@@ -64,7 +65,8 @@ class Source:
         if self.is_campaign:
             names += [self.directory / f"{DATABASE}{end}" for end in ("", "-wal")]
         else:
-            names += [folder / BUCKET for folder in bucket_folders(self.directory)]
+            for folder in bucket_folders(self.directory):
+                names += [folder, folder / BUCKET, folder / HISTORY]
         return tuple(_stat(name) for name in names)
 
     def version(self) -> str:

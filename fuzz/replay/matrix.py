@@ -42,12 +42,15 @@ class Cell:
 @dataclass(frozen=True)
 class Column:
     """A toolchain, by what it is called, and its cell for each case in their order; `environment`
-    is what the first case that ran saw, and empty where none did."""
+    is what the first case that ran saw, and empty where none did. `results` are what the cells are
+    of, and `there` what each case saw."""
 
     toolchain: str
     python: str
     cells: tuple[Cell, ...]
     environment: Mapping[str, str]
+    results: tuple[Replayed, ...] = ()
+    there: tuple[dict[str, str], ...] = ()
 
     @property
     def torch(self) -> str:
@@ -81,4 +84,6 @@ def column(
     here = replace(at, folders=folders, python=python, lenient=True)
     results, there = replay_all(cases, here)
     environment = next((one for one in there if one), {})
-    return Column(name, python, tuple(map(cell_of, results)), environment)
+    return Column(
+        name, python, tuple(map(cell_of, results)), environment, tuple(results), tuple(there)
+    )

@@ -19,6 +19,7 @@ from attnfuzz.corpus.severity import Severity, severity
 from attnfuzz.fuzz.report.escape import plain
 from attnfuzz.fuzz.report.markdown import render
 from attnfuzz.fuzz.report.outcome import failure_text, outcome_json
+from attnfuzz.fuzz.report.releases import Release
 from attnfuzz.fuzz.report.tables import Row, facts, row_json
 from attnfuzz.generators.model.codec import dump_program, to_data
 from attnfuzz.generators.model.outcome import Failure, Outcome
@@ -29,8 +30,8 @@ from attnfuzz.generators.model.program import Program
 class Page:
     """A bucket, or a failure that has none, and what speaks for it: the minimized program, its
     failure, its script's text, and where it ran. `variants`: what the program's variants did, by
-    name. `related`: buckets that may have the same cause. `preload`: the names of the files that
-    are loaded before it."""
+    name. `releases`: what is known of its cases with each torch. `related`: buckets that may have
+    the same cause. `preload`: the names of the files that are loaded before it."""
 
     row: Row
     program: Program
@@ -44,6 +45,7 @@ class Page:
     confirmations: tuple[Confirmation, ...] = ()
     preload: tuple[str, ...] = ()
     history: tuple[Event, ...] = ()
+    releases: tuple[Release, ...] = ()
 
     @property
     def severity(self) -> Severity:
@@ -118,6 +120,9 @@ def page_text(page: Page) -> RenderableType:
         parts += ["", Text(page.no_script or "")]
     if page.variants:
         parts += ["", heading("variants"), facts(dict(page.variants))]
+    if page.releases:
+        told = {f"torch {one.torch}": f"{one.result} ({one.since})" for one in page.releases}
+        parts += ["", heading("releases"), facts(told)]
     if page.related:
         named = {bucket.id: bucket.title for bucket in page.related}
         parts += ["", heading("possibly related"), facts(named)]
@@ -148,6 +153,7 @@ def page_json(page: Page) -> dict[str, Any]:
         "program": to_data(page.program),
         "repro": page.repro,
         "variants": dict(page.variants),
+        "releases": [asdict(one) for one in page.releases],
         "kin": [bucket.id for bucket in page.related],
         "cases": list(page.cases),
         "environment": dict(sorted(page.environment.items())),

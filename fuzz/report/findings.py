@@ -18,8 +18,9 @@ from attnfuzz.corpus.case import (
     read_bucket,
     read_case,
 )
+from attnfuzz.corpus.decisions.history import history
 from attnfuzz.corpus.decisions.merging import standings
-from attnfuzz.corpus.decisions.status import Status, status
+from attnfuzz.corpus.decisions.status import Status, status_of
 from attnfuzz.corpus.known_before import read_known_before
 from attnfuzz.corpus.known_issues import thread_of
 from attnfuzz.corpus.severity import severity
@@ -70,7 +71,8 @@ def bucket_folders(corpus: Path) -> list[Path]:
 def corpus_row(folder: Path) -> Row:
     """The row of the bucket in `folder`. Raises CaseError."""
     bucket, cases = read_bucket(folder), read_cases(folder)
-    script, stands = smallest_script(folder), status(folder, date.today())
+    script, events = smallest_script(folder), history(folder)
+    stands = status_of(events, date.today())
     worst = max(
         (severity(case.failure, case.program) for case in cases),
         key=lambda one: (one.score, -one.strangeness),
@@ -92,6 +94,8 @@ def corpus_row(folder: Path) -> Row:
         known_issue=_label(stands, bucket),
         thread=thread_of(bucket.known_issue),
         where=str(folder),
+        decision="expired" if stands.expired else stands.kind,
+        last_event=str(events[-1]) if events else None,
         target=cases[0].environment.get("target", DEFAULT) if cases else DEFAULT,
     )
 

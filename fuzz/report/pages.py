@@ -18,6 +18,7 @@ from attnfuzz.fuzz.errors import UserError
 from attnfuzz.fuzz.report.bucket import Page
 from attnfuzz.fuzz.report.campaign_rows import CASES, apart, rows, with_files
 from attnfuzz.fuzz.report.findings import bucket_folders, corpus_row, read_cases
+from attnfuzz.fuzz.report.releases import releases
 from attnfuzz.fuzz.report.tables import Row
 from attnfuzz.generators.reading.complaints import mismatch
 from attnfuzz.generators.reading.files import is_there
@@ -88,7 +89,7 @@ def _page_of(
 ) -> Page:
     """The page of a bucket with cases: it shows the worst one, of those the shortest
     script's."""
-    case = min(cases, key=_worst)
+    case, events = min(cases, key=_worst), tuple(history(folder))
     target = case.environment.get("target", row.target)
     return Page(
         row=replace(row, runs=case.runs, failures=case.failures, target=target),
@@ -102,7 +103,8 @@ def _page_of(
         cases=tuple(str(folder / one.id) for one in cases),
         confirmations=tuple(read_confirmations(folder / case.id)),
         preload=tuple(one.name for one in case.preload),
-        history=tuple(history(folder)),
+        history=events,
+        releases=tuple(releases(cases, events)),
     )
 
 

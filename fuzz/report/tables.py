@@ -32,7 +32,8 @@ class Row:
     thread is `thread`. `where`: its folder in the corpus. `target`: what the program that speaks
     for it ran on, or was compiled for. `regression`: it passes with the campaign's baseline.
     `severity`: 0 to 100, worse is higher; `strangeness`: how far the program that speaks for it is
-    from what models do; see `corpus.severity`.
+    from what models do; see `corpus.severity`. Of a corpus' bucket: the kind of the `decision` in
+    force, or "expired", and the `last_event` of its history.
     """
 
     id: str
@@ -52,6 +53,8 @@ class Row:
     regression: bool = False
     severity: int = 0
     strangeness: int = 0
+    decision: str = ""
+    last_event: str | None = None
 
     @property
     def flaky(self) -> bool:

@@ -40,16 +40,21 @@ def browser() -> Iterator[Browser]:
 
 
 @contextlib.contextmanager
-def dashboard(*directories: Path) -> Iterator[str]:
-    """Serves the directories on a free port; gives the address."""
+def dashboard(*directories: Path, decide: bool = False) -> Iterator[str]:
+    """Serves the directories on a free port; gives the address, with the key if people may
+    `decide`."""
     command = [sys.executable, "-m", "attnfuzz", "dashboard", "--port", "0"]
+    command += ["--decide"] if decide else []
     with subprocess.Popen(
         [*command, *map(str, directories)], cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         assert process.stdout is not None
         told = process.stdout.readline()
-        found = re.search(r"http://127\.0\.0\.1:\d+", told)
+        if decide:
+            told = process.stdout.readline()
+        address = r"http://127\.0\.0\.1:\d+" + (r"/decide\?key=[\w-]+" if decide else "")
+        found = re.search(address, told)
         try:
             assert found is not None, told + process.stdout.read()
             yield found[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin
+from attnfuzz.generators.methods.registry import method_of
 from attnfuzz.generators.render.dropout import with_unit_matrix
 from attnfuzz.generators.render.integration import integrated
 from attnfuzz.generators.render.mesh import distributed, gathered, simulated
@@ -20,6 +21,9 @@ def attention(
     """The functions that make up `attention(*names)`: what stands around the kernel, then itself,
     or `attend` and a wrapper."""
     p = scene.program
+    method = method_of(p)
+    if method is not None:
+        return method.functions(scene, plugin, inputs, names)
     checkpoint = p.surround.checkpoint
     around, call = integrated(scene, plugin, inputs)
     body = call or plugin.call(scene, inputs)

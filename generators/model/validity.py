@@ -237,6 +237,8 @@ def _mesh(p: Program) -> Iterator[Problem]:
     mesh = p.mesh
     if mesh is None:
         return
+    if mesh.world_size == 1 and mesh.ranks == "processes":
+        yield Problem("mesh.ranks", "expected simulated: one rank is one process anyway")
     if mesh.method is not None:
         yield from _method(p, mesh)
         return
@@ -253,8 +255,6 @@ def _mesh(p: Program) -> Iterator[Problem]:
         if wrong:
             yield Problem(key, "expected none with a mesh")
     alone = mesh.world_size == 1
-    if alone and mesh.ranks == "processes":
-        yield Problem("mesh.ranks", "expected simulated: one rank is one process anyway")
     simulated = mesh.ranks == "simulated" and not alone
     if simulated and (p.compile is not None or p.training is not None):
         yield Problem("mesh.world_size", "expected 1: simulated ranks run forward and eager")
@@ -273,6 +273,7 @@ def _method(p: Program, mesh: Mesh) -> Iterator[Problem]:
         ("autocast", p.autocast is not None),
         ("grad_mode", p.grad_mode == "inference_mode"),
         ("calls", bool(p.calls)),
+        ("training.double", p.training is not None and p.training.double),
         ("k.values", p.k.values == "nan_at_masked"),
         ("modes", p.modes != Modes()),
     ):

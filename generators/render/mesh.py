@@ -24,6 +24,8 @@ def set_up(scene: Scene) -> list[str]:
         group = f'"{BACKENDS[scene.inputs_device]}"'
         if _is_virtual(scene):
             group = f'"fake", rank=0, world_size={mesh.world_size}, store=FakeStore()'
+        elif mesh.world_size == 1:
+            group += ", rank=0, world_size=1, store=dist.HashStore()"
         made = Sharding(scene.program, method.shared).device_mesh(scene.device)
         lines = [f"dist.init_process_group({group})", f"MESH = {made}"]
         return [*lines, *method.set_up(scene)]

@@ -21,6 +21,12 @@ from attnfuzz.generators.render.scene import Scene
 
 Function = list[str]
 
+PLAIN_LENGTH = 16
+"""Of a sequence whose length is nothing special."""
+
+DEGREES = (2, 3, 4, 8, 16, 32)
+"""A program of more ranks than one of these has a feature that says so."""
+
 M = TypeVar("M", bound=Method)
 
 
@@ -74,19 +80,30 @@ class MethodPlugin(Generic[M]):
 
     def features(self, program: Program) -> Iterator[str]:
         """The method and every choice of it that is not the default."""
-        method = self.spec(program)
+        method, mesh = self.spec(program), self.mesh(program)
         yield f"method.{method.kind}"
         yield from choices(method, f"method.{method.kind}")
+        yield from (f"mesh.{name}" for name in ("data", "tensor") if getattr(mesh, name) > 1)
+        yield from (f"mesh.degree.gt{few}" for few in DEGREES if mesh.degree > few)
+        if self.shared == "length" and program.shape.q_len % mesh.degree:
+            yield "mesh.uneven"
 
     def simpler(self, program: Program) -> Iterator[Program]:
         """Programs that may be simpler, the boldest change first: fewer ranks, with what they share
-        cut down with them."""
+        as it is, or as much for each as before, or plain."""
         mesh, shape = self.mesh(program), program.shape
-        for degree in (1, 2, 3, 4, 8, 16, 32):
-            if degree < mesh.degree:
-                fewer = replace(mesh, world_size=degree * mesh.data * mesh.tensor)
-                yield replace(program, mesh=fewer)
-                if self.shared == "length" and shape.q_len == shape.kv_len:
-                    length = shape.q_len * degree // mesh.degree
-                    shorter = replace(shape, q_len=length, kv_len=length)
-                    yield replace(program, mesh=fewer, shape=shorter)
+        for degree in (*range(1, 9), *range(10, mesh.degree, 2)):
+            if degree >= mesh.degree:
+                return
+            fewer = replace(mesh, world_size=degree * mesh.data * mesh.tensor)
+            heads = {
+                name: max(1, getattr(shape, name) * degree // mesh.degree)
+                for name in ("q_heads", "kv_heads")
+            }
+            lengths = [shape.q_len * degree // mesh.degree, PLAIN_LENGTH * degree]
+            for each in ({}, heads, dict.fromkeys(heads, degree)):
+                yield replace(program, mesh=fewer, shape=replace(shape, **each))
+                if shape.q_len == shape.kv_len:
+                    for length in lengths:
+                        cut = replace(shape, q_len=length, kv_len=length, **each)
+                        yield replace(program, mesh=fewer, shape=cut)

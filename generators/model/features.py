@@ -153,11 +153,6 @@ def _mesh(p: Program) -> Iterator[str]:
     method = method_of(p)
     if method is not None:
         yield from method.features(p)
-        yield from (f"mesh.{name}" for name in ("data", "tensor") if getattr(p.mesh, name) > 1)
-        if p.mesh.degree > 2:
-            yield "mesh.degree.gt2"
-        if method.shared == "length" and p.shape.q_len % p.mesh.degree:
-            yield "mesh.uneven"
     if p.mesh.world_size > 1:
         yield "mesh.world_size"
     if p.mesh.ranks == "processes":

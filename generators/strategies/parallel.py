@@ -57,16 +57,20 @@ METHODS = (
     (2, ContextParallel(balance="head_tail", rotate="alltoall")),
     (1, ContextParallel(operator="efficient")),
     (1, ContextParallel(operator="efficient", balance="head_tail")),
-    (1, FlexContextParallel()), (1, FlexContextParallel(balance="head_tail")),
+)  # fmt: skip
+FLEX = (
+    (2, FlexContextParallel()), (2, FlexContextParallel(balance="head_tail")),
     (1, FlexContextParallel(balance="per_document")), (1, FlexContextParallel(balance="ptrr")),
 )  # fmt: skip
+FLEX_IN = 25
+"""One program in so many: torch compiles a BlockMask for each rank, which takes Inductor seconds."""
 
 
 class Parallel:
     """Programs with a `Mesh.method`, for the CPU."""
 
     def __init__(self, swarm: Swarm) -> None:
-        self.method = weighted(*METHODS)
+        self.method, self.is_flex, self.flex = weighted(*METHODS), one_in(FLEX_IN), weighted(*FLEX)
         self.degree = weighted(
             (1, 1), (6, 2), (2, 3), (5, 4), (1, 5), (1, 6), (3, 8), (2, 16), (1, 32), (1, 64)
         )
@@ -98,7 +102,7 @@ class Parallel:
 
     def draw(self, draw: Draw, backend: str) -> Program:
         """A valid program with a method; eager where it has too many ranks to compile for each."""
-        method = draw(self.method)
+        method = draw(self.flex) if draw(self.is_flex) else draw(self.method)
         mesh = self._mesh(draw, method)
         if backend != "none" and mesh.degree > COMPILED_DEGREE:
             mesh = replace(mesh, world_size=draw(self.few) * mesh.data * mesh.tensor)
@@ -113,7 +117,7 @@ class Parallel:
         """The ranks: threads of one process, or sometimes processes, which are few."""
         degree, (data, tensor) = draw(self.degree), draw(self.second)
         if isinstance(method, FlexContextParallel):
-            degree, data, tensor = min(degree, 16), 1, 1
+            degree, data, tensor = min(degree, COMPILED_DEGREE), 1, 1
         if draw(self.apart):
             degree = 8 if draw(self.many_apart) else draw(self.few)
             data, tensor = (data, tensor) if degree <= COMPILED_DEGREE else (1, 1)
@@ -128,6 +132,8 @@ class Parallel:
         shape = self._shape(draw, method, mesh)
         mask = self._mask(draw, method, shape)
         dtype, values = draw(self.dtype), draw(self.values)
+        if dtype == "float64" and isinstance(method, ContextParallel):
+            dtype = "float32"
         layout = BSHD if draw(self.has_layout) else Layout()
         entry = Input(dtype=dtype, values=values, layout=layout)
         trains = draw(self.trains) and not isinstance(method, FlexContextParallel)

@@ -70,7 +70,8 @@ class SimulatedModule(ProgramModule):
                 lambda rank: getattr(self._modules[rank], name)(function, given[rank])
             )
         except Stuck as stuck:
-            raise Failed(hang(stuck, self._meeting)) from None
+            eager = name == "_run_attention"
+            raise Failed(hang(stuck, self._meeting, "eager" if eager else "forward")) from None
         _compare(outputs)
         self._compare_collectives()
         return outputs[0]
@@ -113,9 +114,9 @@ def _same(value: torch.Tensor, other: Any) -> bool:
     )
 
 
-def hang(stuck: Stuck, meeting: Meeting) -> dict[str, Any]:
-    """The failure of ranks that wait for one another: each says in which collective, the first that
-    differs from most is the odd one."""
+def hang(stuck: Stuck, meeting: Meeting, phase: str) -> dict[str, Any]:
+    """The failure of ranks that wait for one another: each says in which collective, and how many
+    it has issued."""
     lines = []
     for rank, issued in meeting.issued.items():
         waits = stuck.waits.get(rank)
@@ -124,4 +125,7 @@ def hang(stuck: Stuck, meeting: Meeting) -> dict[str, Any]:
         "type": "Hang", "message": "the ranks wait for one another", "chain": [], "frames": [],
     }  # fmt: skip
     evidence = {"ranks": "\n".join(f"{line} collectives issued" for line in lines)}
-    return failure("hang", "forward", oracle="watchdog", raised=raised, evidence=evidence)
+    layer = "eager" if phase == "eager" else None
+    return failure(
+        "hang", phase, layer=layer, oracle="watchdog", raised=raised, evidence=evidence
+    )

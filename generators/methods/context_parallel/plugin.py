@@ -57,16 +57,16 @@ KERNELS = {"flash": (FLASH, FLASH_BACKWARD), "efficient": (EFFICIENT, EFFICIENT_
 class ContextParallelPlugin(MethodPlugin[ContextParallel]):
     """torch's hooks make DTensors of the local parts, and its dispatcher puts the ring in the place
     of the fused operator. Where nothing trains, torch's own functions shard and gather, which have
-    no gradients."""
+    no gradients and are not meant to be compiled."""
 
     spec_class = ContextParallel
 
     def set_up(self, scene: Scene) -> list[str]:
-        spec, trains = self.spec(scene.program), scene.program.training is not None
+        spec, by_dtensor = self.spec(scene.program), self.by_dtensor(scene.program)
         lines = ["_enable_context_parallel_dispatcher()"]
         if spec.rotate != "allgather":
             lines.append(f'set_rotate_method("{spec.rotate}")')
-        if trains:
+        if by_dtensor:
             lines.append(f"_cp_options.enable_load_balance = {spec.balance != 'none'}")
         if spec.balance == "head_tail":
             sharding = Sharding(scene.program, self.shared)
@@ -79,11 +79,11 @@ class ContextParallelPlugin(MethodPlugin[ContextParallel]):
         self, scene: Scene, plugin: KernelPlugin[Any], inputs: Inputs, names: list[str]
     ) -> list[Function]:
         p, spec = scene.program, self.spec(scene.program)
-        trains = p.training is not None
+        trains, by_dtensor = p.training is not None, self.by_dtensor(p)
         sharding = Sharding(p, self.shared)
         kernels = [] if scene.device != "cpu" else list(KERNELS[spec.operator][: 1 + trains])
-        around = [sharding.shard(), sharding.unshard()] if trains else []
-        lines = self.with_gradients(spec) if trains else self.without(spec, sharding)
+        around = [sharding.shard(), sharding.unshard()] if by_dtensor else []
+        lines = self.dealt_out(spec) if by_dtensor else self.by_torch(spec, sharding)
         return [
             *(text.splitlines() for text in kernels), *around, self.module(scene, spec),
             [self.parallelized(sharding)], attention(scene, names, lines),
@@ -111,8 +111,14 @@ class ContextParallelPlugin(MethodPlugin[ContextParallel]):
         return f"attend = parallelize_module(Attention(), {sharding.own_mesh}, {style})"
 
     @staticmethod
-    def with_gradients(spec: ContextParallel) -> list[str]:
-        """The body where gradients are wanted."""
+    def by_dtensor(program: Program) -> bool:
+        """Whether DTensor shards and gathers: with gradients, or in what is compiled."""
+        compiled = program.compile is not None and program.compile.via == "compile"
+        return program.training is not None or compiled
+
+    @staticmethod
+    def dealt_out(spec: ContextParallel) -> list[str]:
+        """The body where DTensor shards."""
         if spec.balance == "none":
             return ["return unshard(attend(shard(q), shard(k), shard(v)))"]
         return [
@@ -123,8 +129,8 @@ class ContextParallelPlugin(MethodPlugin[ContextParallel]):
         ]
 
     @staticmethod
-    def without(spec: ContextParallel, sharding: Sharding) -> list[str]:
-        """The body where none are."""
+    def by_torch(spec: ContextParallel, sharding: Sharding) -> list[str]:
+        """The body where torch's functions for context parallelism shard."""
         balancer = ", BALANCER" if spec.balance != "none" else ""
         own = sharding.own_mesh
         return [
@@ -144,6 +150,8 @@ class ContextParallelPlugin(MethodPlugin[ContextParallel]):
             yield Problem("mask", "expected Causal or none")
         if shape.q_heads != shape.kv_heads or shape.v_head_dim not in (None, shape.head_dim):
             yield Problem("shape.q_heads", "expected kv_heads, and v_head_dim = head_dim")
+        if program.q.dtype == "float64":
+            yield Problem("q.dtype", "expected another: torch merges the ring's blocks in float32")
         if spec.balance != "none" and not causal:
             yield Problem("mesh.method.balance", "expected none without a causal mask")
         if causal and shape.q_len != shape.kv_len:
@@ -152,7 +160,7 @@ class ContextParallelPlugin(MethodPlugin[ContextParallel]):
         for name in ("q_len", "kv_len"):
             if getattr(shape, name) % multiple or not getattr(shape, name):
                 yield Problem(f"shape.{name}", f"expected a multiple of {multiple}")
-        if program.training is None and mesh.data * mesh.tensor > 1:
+        if not self.by_dtensor(program) and mesh.data * mesh.tensor > 1:
             yield Problem("training", "expected some: torch's functions shard one dimension alone")
 
 

@@ -85,7 +85,9 @@ PROGRAMS = {name: program(method) for name, method in METHODS.items()} | {
         Ring(), q=Input(dtype="bfloat16"), k=Input(dtype="bfloat16"), v=Input(dtype="bfloat16")
     ),
     "ulysses-of-two-dimensions": program(
-        Ulysses(), compile=Compile(backend="aot_eager"), mask=PER_HEAD,
+        Ulysses(),
+        compile=Compile(backend="aot_eager"),
+        mask=PER_HEAD,
         shape=Shape(batch=4, q_heads=4, kv_heads=4, q_len=8, kv_len=8, head_dim=8),
         kernel=Sdpa(broadcast=("h",)),
         mesh=Mesh(world_size=8, data=2, tensor=2, method=Ulysses()),

@@ -149,4 +149,3 @@ def chunks(length: int, count: int) -> list[int]:
     are ranks, the last ones smaller or empty."""
     size = -(-length // count)
     return [max(0, min(size, length - i * size)) for i in range(count)]
-

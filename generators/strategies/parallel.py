@@ -37,7 +37,6 @@ from attnfuzz.generators.model.program import (
 from attnfuzz.generators.model.scores import Alibi, Score
 from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
-from attnfuzz.generators.strategies.kernel import scales
 from attnfuzz.generators.strategies.masks import Masks
 from attnfuzz.generators.strategies.swarm import Swarm
 
@@ -46,6 +45,9 @@ COMPILED_DEGREE = 4
 """Of programs that are compiled: each rank compiles."""
 
 LONGEST = 4096
+
+SCALES = (1.0, 0.5, 0.125, 2.0, 0.1)
+"""Above 0: what fused SDPA makes of others is met without ranks."""
 
 FLEX_BLOCK = 128
 
@@ -97,7 +99,7 @@ class Parallel:
         self.trains = weighted((3, True), (1, False))
         self.grad_layout: Any = weighted((4, "contiguous"), (1, "transposed"), (1, "expanded"))
         self.inside = one_in(2)
-        self.scale = scales(swarm)
+        self.scale = weighted((14, None), *((1, scale) for scale in SCALES))
         self.scored = one_in(3)
 
     def draw(self, draw: Draw, backend: str) -> Program:
@@ -122,9 +124,7 @@ class Parallel:
             degree = 8 if draw(self.many_apart) else draw(self.few)
             data, tensor = (data, tensor) if degree <= COMPILED_DEGREE else (1, 1)
             size = degree * data * tensor
-            return Mesh(
-                world_size=size, ranks="processes", data=data, tensor=tensor, method=method
-            )
+            return Mesh(world_size=size, ranks="processes", data=data, tensor=tensor, method=method)
         data, tensor = (data, tensor) if degree <= 16 else (1, 1)
         return Mesh(world_size=degree * data * tensor, data=data, tensor=tensor, method=method)
 

@@ -84,7 +84,9 @@ class SimulatedGroup(dist.ProcessGroup):
     def allgather(
         self, outputs: Sequence[list[Tensor]], inputs: Sequence[Tensor], opts: Any = None
     ) -> Any:
-        for output, part in zip(outputs[0], self._meet("all_gather", _copy(inputs[0])), strict=True):
+        for output, part in zip(
+            outputs[0], self._meet("all_gather", _copy(inputs[0])), strict=True
+        ):
             _write(output, part)
         return _done(outputs)
 

@@ -82,7 +82,11 @@ class SimulatedModule(ProgramModule):
         for rank, issued in enumerate(others, start=1):
             if _comparable(issued) != _comparable(first):
                 at = next(
-                    (i for i, pair in enumerate(zip(first, issued, strict=False)) if len(set(pair)) > 1),
+                    (
+                        i
+                        for i, pair in enumerate(zip(first, issued, strict=False))
+                        if len(set(pair)) > 1
+                    ),
                     min(len(first), len(issued)),
                 )
                 mine, theirs = ([*one, "none"][min(at, len(one))] for one in (issued, first))
@@ -126,6 +130,4 @@ def hang(stuck: Stuck, meeting: Meeting, phase: str) -> dict[str, Any]:
     }  # fmt: skip
     evidence = {"ranks": "\n".join(f"{line} collectives issued" for line in lines)}
     layer = "eager" if phase == "eager" else None
-    return failure(
-        "hang", phase, layer=layer, oracle="watchdog", raised=raised, evidence=evidence
-    )
+    return failure("hang", phase, layer=layer, oracle="watchdog", raised=raised, evidence=evidence)

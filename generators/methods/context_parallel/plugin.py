@@ -26,13 +26,13 @@ def flash(q, k, v, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, s
     unused = torch.empty((), dtype=torch.int64)
     return out, lse, None, None, q.shape[2], k.shape[2], unused, unused, unused
 '''
-FLASH_BACKWARD = '''\
+FLASH_BACKWARD = """\
 @torch.library.impl("aten::_scaled_dot_product_flash_attention_backward", "CPU")
 def flash_backward(dout, q, k, v, out, lse, _1, _2, _3, _4, p, is_causal, _5, _6, *, scale=None):
     return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
         dout, q, k, v, out, lse, p, is_causal, scale=scale
     )
-'''
+"""
 EFFICIENT = '''\
 @torch.library.impl("aten::_scaled_dot_product_efficient_attention", "CPU")
 def efficient(q, k, v, bias, compute_lse, dropout_p=0.0, is_causal=False, *, scale=None):
@@ -43,14 +43,14 @@ def efficient(q, k, v, bias, compute_lse, dropout_p=0.0, is_causal=False, *, sca
     unused = torch.empty((), dtype=torch.int64)
     return out, lse, unused, unused
 '''
-EFFICIENT_BACKWARD = '''\
+EFFICIENT_BACKWARD = """\
 @torch.library.impl("aten::_scaled_dot_product_efficient_attention_backward", "CPU")
 def efficient_backward(dout, q, k, v, bias, out, lse, _1, _2, p, mask, is_causal=False, *, scale=None):
     grads = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
         dout, q, k, v, out, lse, p, is_causal, scale=scale
     )
     return *grads, None
-'''
+"""
 KERNELS = {"flash": (FLASH, FLASH_BACKWARD), "efficient": (EFFICIENT, EFFICIENT_BACKWARD)}
 
 

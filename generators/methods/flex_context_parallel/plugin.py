@@ -108,7 +108,12 @@ class FlexContextParallelPlugin(MethodPlugin[FlexContextParallel]):
             yield Problem("shape.q_len", f"expected kv_len, a multiple of {multiple}")
         if spec.balance == "ptrr" and "h" in mask_axes(program.mask):
             yield Problem("mask", "expected one that is alike for all heads, for ptrr")
-        if spec.balance == "ptrr" and isinstance(kernel, Flex) and whole and kernel.block_mask.heads:
+        if (
+            spec.balance == "ptrr"
+            and isinstance(kernel, Flex)
+            and whole
+            and kernel.block_mask.heads
+        ):
             yield Problem("kernel.block_mask.heads", "expected false for ptrr")
 
 

@@ -207,7 +207,13 @@ class _Writer:
             f"return {self.returned()}",
         ]  # fmt: skip
         grads = [line for line in grads if line]
-        return [*lines, "", "    @staticmethod", "    def backward(ctx, dout):", *indented(grads, 2)]
+        return [
+            *lines,
+            "",
+            "    @staticmethod",
+            "    def backward(ctx, dout):",
+            *indented(grads, 2),
+        ]
 
     def returned(self) -> str:
         back = ".to(q.dtype)" if self.wide else ""

@@ -53,9 +53,7 @@ class UlyssesPlugin(AroundKernel[Ulysses]):
                 yield Problem(f"shape.{name}", f"expected a multiple of {degree}, one a rank")
 
 
-def _redistributed(
-    name: str, doc: str, sharding: Sharding, before: int, after: int
-) -> Function:
+def _redistributed(name: str, doc: str, sharding: Sharding, before: int, after: int) -> Function:
     old, new = (sharding.placements(f"Shard({dim})") for dim in (before, after))
     return [
         f"def {name}(x):",

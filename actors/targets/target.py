@@ -107,6 +107,8 @@ class Target(ABC):
         if program.mesh is not None and self.ranks_seen == "none":
             one = "device" if self.stand_in is None else "card"
             return f"mesh: expected none, as {self.name} is one {one}"
+        if program.mesh is not None and program.mesh.method and self.ranks_seen != "all":
+            return f"mesh.method: expected none, as {self.name} does not run all ranks"
         if program.compile is not None and program.compile.backend not in self.place.backends:
             has = ", ".join(self.place.backends[1:])
             return f"compile.backend: {self.name} takes one of {has}"

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from attnfuzz.generators.kernels.base import Inputs, KernelPlugin
 from attnfuzz.generators.kernels.refusal import Refusal
+from attnfuzz.generators.methods.sharding import Sharding
 from attnfuzz.generators.methods.specs import Method
 from attnfuzz.generators.model.choices import choices
 from attnfuzz.generators.model.problem import Problem
@@ -59,6 +60,10 @@ class MethodPlugin(Generic[M]):
         return method
 
     # How it is written.
+
+    def sharding(self, program: Program) -> Sharding:
+        """How the program's tensors are sharded."""
+        return Sharding(program, self.shared)
 
     def functions(
         self, scene: Scene, plugin: KernelPlugin[Any], inputs: Inputs, names: list[str]

@@ -1,4 +1,4 @@
-"""Methods that call the program's kernel on what each rank has: what it needs, how it is written."""
+"""Methods that call the kernel on what each rank has, and how that is written."""
 
 from __future__ import annotations
 

@@ -15,16 +15,20 @@ from attnfuzz.generators.render.scene import Scene
 DIMENSIONS = {"batch": 0, "heads": 1, "length": 2}
 """Of `[B, H, L, D]`."""
 
+ULYSSES = "ulysses"
+
 FURTHER = {"data": "batch", "tensor": "heads"}
 """Further dimensions of a mesh, by what of it they share."""
 
 
 @dataclass(frozen=True)
 class Sharding:
-    """Sharding over the mesh of `program`, whose method shares `shared`."""
+    """Sharding over the mesh of `program`, whose method shares `shared`: of its ranks, `inner`
+    neighbours exchange positions for heads, and are a dimension of the mesh by themselves."""
 
     program: Program
     shared: str
+    inner: int = 1
 
     @property
     def mesh(self) -> Mesh:
@@ -34,11 +38,16 @@ class Sharding:
 
     @property
     def dimensions(self) -> list[tuple[str, int, str]]:
-        """Name, extent and what is shared of each dimension of the mesh, the method's last."""
+        """Name, extent and what is shared of each dimension of the mesh: further ones, the
+        method's, and that of the ranks that exchange heads."""
         further = [(name, getattr(self.mesh, name), what) for name, what in FURTHER.items()]
-        return [one for one in further if one[1] > 1] + [
-            (self.shared, self.mesh.degree, self.shared)
-        ]
+        own = [(self.shared, self.size, self.shared), (ULYSSES, self.inner, self.shared)]
+        return [one for one in further if one[1] > 1] + own[: 1 + (self.inner > 1)]
+
+    @property
+    def size(self) -> int:
+        """How many ranks the method's own dimension has."""
+        return self.mesh.degree // self.inner
 
     @property
     def is_flat(self) -> bool:
@@ -58,15 +67,19 @@ class Sharding:
         """The expression for the method's own dimension of the mesh."""
         return "MESH" if self.is_flat else f'MESH["{self.shared}"]'
 
-    def placements(self, last: str, shape: tuple[int, ...] | None = None) -> str:
-        """Of a tensor `[B, H, L, D]` that the method's dimension places as `last` says; of a mask,
-        `shape` says over which axes it is broadcast."""
+    def placements(
+        self, own: str, shape: tuple[int, ...] | None = None, inner: str | None = None
+    ) -> str:
+        """Of a tensor `[B, H, L, D]` that the method's dimension places as `own` says, and that of
+        the ranks that exchange heads as `inner` does, like `own` by default; of a mask, `shape`
+        says over which axes it is broadcast."""
         placed = []
-        for _, _, what in self.dimensions[:-1]:
+        for _, _, what in self.dimensions[: -1 - (self.inner > 1)]:
             dim = DIMENSIONS[what]
             broadcast = shape is not None and (len(shape) < 4 or shape[dim] == 1)
             placed.append("Replicate()" if broadcast else f"Shard({dim})")
-        return f"[{', '.join([*placed, last])}]"
+        last = [inner or own] if self.inner > 1 else []
+        return f"[{', '.join([*placed, own, *last])}]"
 
     @property
     def whole(self) -> str:
@@ -121,10 +134,11 @@ class Sharding:
             "    return x.full_tensor()",
         ]
 
-    def shard_mask(self, name: str, shape: tuple[int, ...], last: str) -> list[str]:
+    def shard_mask(self, name: str, shape: tuple[int, ...], own: str) -> list[str]:
         """Statements that leave of the mask `name` of `shape` what belongs to this rank's queries
-        and heads; `last` is how the method's own dimension places it."""
-        placed = self.placements(last, shape)
+        and heads; `own` is how the method's own dimension places it."""
+        by_head = len(shape) == 4 and shape[1] > 1
+        placed = self.placements(own, shape, "Shard(1)" if by_head else "Replicate()")
         if "Shard" not in placed:
             return []
         whole = f"DTensor.from_local({name}, MESH, {self.whole})"

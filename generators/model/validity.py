@@ -268,7 +268,7 @@ def _method(p: Program, mesh: Mesh) -> Iterator[Problem]:
     for key, wrong in (
         ("mesh.plain_mask", mesh.plain_mask),
         *((f"mesh.{name}", getattr(mesh, name) != getattr(plain, name)) for name in "qkv"),
-        ("surround", p.surround != Surround()),
+        ("surround", p.surround not in (Surround(), Surround(checkpoint="full"))),
         ("transform", p.transform != "none"),
         ("autocast", p.autocast is not None),
         ("grad_mode", p.grad_mode == "inference_mode"),
@@ -289,6 +289,8 @@ def _method(p: Program, mesh: Mesh) -> Iterator[Problem]:
     for name in ("q_heads", "kv_heads"):
         if getattr(p.shape, name) % mesh.tensor:
             yield Problem(f"shape.{name}", f"expected a multiple of mesh.tensor ({mesh.tensor})")
+    if p.surround.checkpoint != "none" and (p.training is None or p.compile is not None):
+        yield Problem("surround.checkpoint", "expected none, or training and no compile")
     ways = ("compile", "local")[not method.traced : 1 + method.local]
     if p.compile is not None and p.compile.via not in ways:
         yield Problem("compile.via", f"expected {' or '.join(ways) or 'no compile'} here")

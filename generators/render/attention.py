@@ -22,9 +22,15 @@ def attention(
     or `attend` and a wrapper."""
     p = scene.program
     method = method_of(p)
-    if method is not None:
-        return method.functions(scene, plugin, inputs, names)
     checkpoint = p.surround.checkpoint
+    if method is not None:
+        functions = method.functions(scene, plugin, inputs, names)
+        if checkpoint == "none":
+            return functions
+        *first, last = functions
+        attend = [last[0].replace("attention(", "shared_attention(", 1), *last[1:]]
+        lines = [f"return checkpoint(shared_attention, {', '.join(names)}, use_reentrant=False)"]
+        return [*first, attend, _function("attention", names, lines)]
     around, call = integrated(scene, plugin, inputs)
     body = call or plugin.call(scene, inputs)
     if plugin.dropout_p(p.kernel):

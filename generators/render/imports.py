@@ -21,8 +21,8 @@ FROM = {
     "torch.distributed.device_mesh": ("init_device_mesh",),
     "torch.distributed.tensor": ("DTensor", "Partial", "Replicate", "Shard"),
     "torch.distributed.tensor.experimental._attention": (
-        "_ContextParallel", "_context_parallel_shard", "_cp_options", "_enable_context_parallel_dispatcher",
-        "context_parallel_unshard", "set_rotate_method",
+        "_ContextParallel", "_context_parallel_shard", "_cp_options",
+        "_enable_context_parallel_dispatcher", "context_parallel_unshard", "set_rotate_method",
     ),
     "torch.distributed.tensor.experimental._context_parallel._load_balancer": (
         "_HeadTailLoadBalancer", "_PTRRLoadBalancer", "_PerDocumentHeadTailLoadBalancer",

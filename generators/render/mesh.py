@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from attnfuzz.generators.methods.registry import method_of
-from attnfuzz.generators.methods.sharding import Sharding
 from attnfuzz.generators.model.program import Mesh
 from attnfuzz.generators.render.scene import Scene
 
@@ -26,7 +25,7 @@ def set_up(scene: Scene) -> list[str]:
             group = f'"fake", rank=0, world_size={mesh.world_size}, store=FakeStore()'
         elif mesh.world_size == 1:
             group += ", rank=0, world_size=1, store=dist.HashStore()"
-        made = Sharding(scene.program, method.shared).device_mesh(scene.device)
+        made = method.sharding(scene.program).device_mesh(scene.device)
         lines = [f"dist.init_process_group({group})", f"MESH = {made}"]
         return [*lines, *method.set_up(scene)]
     group = f'"fake", rank=0, world_size={mesh.world_size}, store=FakeStore()'

@@ -32,6 +32,7 @@ from attnfuzz.generators.model.program import (
     Mesh,
     Program,
     Shape,
+    Surround,
     Training,
 )
 from attnfuzz.generators.model.scores import Alibi, Score
@@ -65,7 +66,7 @@ FLEX = (
     (1, FlexContextParallel(balance="per_document")), (1, FlexContextParallel(balance="ptrr")),
 )  # fmt: skip
 FLEX_IN = 25
-"""One program in so many: torch compiles a BlockMask for each rank, which takes Inductor seconds."""
+"""One program in so many: torch compiles a BlockMask for each rank, which is seconds."""
 
 
 class Parallel:
@@ -101,15 +102,22 @@ class Parallel:
         self.inside = one_in(2)
         self.scale = weighted((14, None), *((1, scale) for scale in SCALES))
         self.scored = one_in(3)
+        self.checkpoints = one_in(8)
+        self.ulysses = weighted((3, 1), (1, 2))
 
     def draw(self, draw: Draw, backend: str) -> Program:
         """A valid program with a method; eager where it has too many ranks to compile for each."""
         method = draw(self.flex) if draw(self.is_flex) else draw(self.method)
         mesh = self._mesh(draw, method)
+        if isinstance(method, Ring) and mesh.degree % 2 == 0:
+            method = replace(method, ulysses=draw(self.ulysses))
+            mesh = replace(mesh, method=method)
         if backend != "none" and mesh.degree > COMPILED_DEGREE:
             mesh = replace(mesh, world_size=draw(self.few) * mesh.data * mesh.tensor)
         p = self._whole(draw, method, mesh)
         p = self._compiled(draw, p, backend)
+        if p.training is not None and p.compile is None and draw(self.checkpoints):
+            p = replace(p, surround=Surround(checkpoint="full"))
         for simpler in (p, replace(p, compile=None), replace(p, training=None)):
             if not problems(simpler):
                 return simpler
@@ -153,6 +161,7 @@ class Parallel:
         if isinstance(method, Ring | ContextParallel):
             q_heads = kv_heads
         over = mesh.tensor * (mesh.degree if isinstance(method, Heads | Ulysses) else 1)
+        over *= method.ulysses if isinstance(method, Ring) else 1
         if over > 8:
             q_heads = kv_heads = 1
         length = self._length(draw, method, mesh.degree)

@@ -13,15 +13,14 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import _create_work_from_future
+from torch import Tensor
+from torch._C._distributed_c10d import _create_work_from_future  # type: ignore[attr-defined]
 from torch.futures import Future
 from torch.testing._internal.distributed import multi_threaded_pg
 
 from attnfuzz.actors.child.simulation.turns import Turns
 
 NAME = "simulated"
-
-Tensor = torch.Tensor
 
 
 class Meeting:
@@ -56,7 +55,7 @@ class SimulatedGroup(dist.ProcessGroup):
     def size(self) -> int:
         return self._size
 
-    def getBackendName(self) -> str:  # noqa: N802
+    def getBackendName(self) -> str:
         return NAME
 
     @property
@@ -240,5 +239,5 @@ def install(turns: Turns) -> Meeting:
     multi_threaded_pg._install_threaded_pg()
     torch._C._distributed_c10d._set_thread_isolation_mode(True)
     dist.Backend.register_backend(NAME, create, devices=["cpu"])
-    dist.init_process_group = partial(init_process_group)  # type: ignore[assignment]
+    dist.init_process_group = partial(init_process_group)
     return meeting

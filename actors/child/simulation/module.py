@@ -95,7 +95,7 @@ class SimulatedModule(ProgramModule):
 
 
 def _comparable(issued: list[str]) -> list[str]:
-    """Without the ranks of a group: those of a further dimension of a mesh are others for others."""
+    """Without the ranks of a group, which differ along a further dimension of a mesh."""
     return [one.partition(" over ")[0] for one in issued]
 
 

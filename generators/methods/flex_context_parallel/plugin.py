@@ -89,13 +89,12 @@ class FlexContextParallelPlugin(MethodPlugin[FlexContextParallel]):
     def problems(self, program: Program) -> Iterator[Problem]:
         spec, kernel, shape = self.spec(program), program.kernel, program.shape
         mesh = self.mesh(program)
-        whole = isinstance(kernel, Flex) and kernel.block_mask is not None
+        made = kernel.block_mask if isinstance(kernel, Flex) else None
+        plain = (
+            BlockMaskSpec() if made is None else BlockMaskSpec(batch=made.batch, heads=made.heads)
+        )
         if not isinstance(kernel, Flex) or kernel != Flex(
-            scale=kernel.scale,
-            enable_gqa=kernel.enable_gqa,
-            block_mask=BlockMaskSpec(
-                batch=whole and kernel.block_mask.batch, heads=whole and kernel.block_mask.heads
-            ),
+            scale=kernel.scale, enable_gqa=kernel.enable_gqa, block_mask=plain
         ):
             yield Problem("kernel", "expected flex_attention with a plain BlockMask")
         if program.training is not None:
@@ -108,12 +107,7 @@ class FlexContextParallelPlugin(MethodPlugin[FlexContextParallel]):
             yield Problem("shape.q_len", f"expected kv_len, a multiple of {multiple}")
         if spec.balance == "ptrr" and "h" in mask_axes(program.mask):
             yield Problem("mask", "expected one that is alike for all heads, for ptrr")
-        if (
-            spec.balance == "ptrr"
-            and isinstance(kernel, Flex)
-            and whole
-            and kernel.block_mask.heads
-        ):
+        if spec.balance == "ptrr" and made is not None and made.heads:
             yield Problem("kernel.block_mask.heads", "expected false for ptrr")
 
 

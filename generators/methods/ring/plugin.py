@@ -11,10 +11,10 @@ from attnfuzz.generators.methods.base import Function, MethodPlugin
 from attnfuzz.generators.methods.local import attention
 from attnfuzz.generators.methods.ring.spec import Ring
 from attnfuzz.generators.methods.sharding import Sharding, chunks
+from attnfuzz.generators.methods.ulysses.plugin import redistributed
 from attnfuzz.generators.model.problem import Problem
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render.scene import Scene, indented
-
 
 MERGE = '''\
 def merge(out, lse, other, other_lse):
@@ -32,8 +32,8 @@ class RingPlugin(MethodPlugin[Ring]):
     traced = False
 
     def set_up(self, scene: Scene) -> list[str]:
-        sharding = Sharding(scene.program, self.shared)
-        size, own = sharding.mesh.degree, sharding.own_mesh
+        sharding = self.sharding(scene.program)
+        size, own = sharding.size, sharding.own_mesh
         lines = [f"RANK, SIZE, GROUP = {own}.get_local_rank(), {size}, {own}.get_group()"]
         lengths = self.key_lengths(scene.program)
         if len(set(lengths)) > 1:
@@ -48,16 +48,18 @@ class RingPlugin(MethodPlugin[Ring]):
                 lines.append(f"ORDER = torch.arange({length}).view(-1, {size}).T.flatten()")
         return lines
 
-    @staticmethod
-    def key_lengths(program: Program) -> list[int]:
-        """How many keys each rank has."""
-        assert program.mesh is not None
-        return chunks(program.shape.kv_len, program.mesh.degree)
+    def sharding(self, program: Program) -> Sharding:
+        """How the program is sharded."""
+        return Sharding(program, self.shared, self.spec(program).ulysses)
+
+    def key_lengths(self, program: Program) -> list[int]:
+        """How many keys each rank of the ring has."""
+        return chunks(program.shape.kv_len, self.sharding(program).size)
 
     def functions(
         self, scene: Scene, plugin: KernelPlugin[Any], inputs: Inputs, names: list[str]
     ) -> list[Function]:
-        sharding, masked = Sharding(scene.program, self.shared), bool(inputs.arguments)
+        sharding, masked = self.sharding(scene.program), bool(inputs.arguments)
         shape = plugin.mask_shape(scene) if masked else ()
         writer = _Writer(scene, sharding, len(set(self.key_lengths(scene.program))) > 1, shape)
         ordered = self.spec(scene.program).order != "contiguous"
@@ -69,21 +71,38 @@ class RingPlugin(MethodPlugin[Ring]):
         if masked:
             last = f"Shard({len(shape) - 2})" if shape[-2] > 1 else "Replicate()"
             lines += sharding.shard_mask("attn_mask", shape, last)
-        given = ", ".join(["shard(q), shard(k), shard(v)", *inputs.arguments, "attend"])
+        parts, around = "shard(q), shard(k), shard(v)", list[Function]()
+        ring = "Ring.apply({})"
+        if sharding.inner > 1:
+            parts = "to_heads(shard(q)), to_heads(shard(k)), to_heads(shard(v))"
+            ring = "to_length(Ring.apply({}))"
+            around = [
+                redistributed("to_heads", "More of the length, of fewer heads.", sharding, 2, 1),
+                redistributed("to_length", "Less of the length, of more heads.", sharding, 1, 2),
+            ]
+        given = ", ".join([parts, *inputs.arguments, "attend"])
         back = "[:, :, ORDER.argsort()]" if ordered else ""
-        lines.append(f"return unshard(Ring.apply({given})){back}")
+        lines.append(f"return unshard({ring.format(given)}){back}")
         return [
-            sharding.shard(), sharding.unshard(), writer.block(), MERGE.splitlines(),
+            sharding.shard(), sharding.unshard(), *around, writer.block(), MERGE.splitlines(),
             writer.rotate(), writer.ring(scene.program.training is not None),
             attention(scene, names, lines),
         ]  # fmt: skip
 
     def problems(self, program: Program) -> Iterator[Problem]:
         kernel, shape, degree = program.kernel, program.shape, self.mesh(program).degree
-        plain = isinstance(kernel, Sdpa) and kernel.backend == "math"
-        plain = plain and kernel.mask_form == "bool" and kernel.input_rank == 4
-        plain = plain and kernel.mask_layout == "contiguous" and not kernel.dropout_p
-        if not plain:
+        ulysses, heads = self.spec(program).ulysses, self.mesh(program).tensor
+        if degree % ulysses or shape.q_heads % (ulysses * heads):
+            yield Problem("mesh.method.ulysses", "expected one that divides the degree and heads")
+            return
+        if ulysses > 1 and (shape.q_len % degree or shape.kv_len % degree):
+            yield Problem("shape.q_len", f"expected a multiple of {degree}, and kv_len too")
+        if not isinstance(kernel, Sdpa) or kernel != Sdpa(
+            backend="math",
+            scale=kernel.scale,
+            broadcast=kernel.broadcast,
+            mask_rank=kernel.mask_rank,
+        ):
             yield Problem("kernel", "expected SDPA of backend math with a bool mask, for ring")
         if shape.q_heads != shape.kv_heads:
             yield Problem("shape.q_heads", "expected kv_heads for ring")
@@ -138,7 +157,7 @@ class _Writer:
             size = "(*t.shape[:2], LENGTHS[(RANK - step) % SIZE], t.shape[3])"
             fresh = f"t.new_empty({size})"
         lines = ["tensors = [t.contiguous() for t in tensors]"]
-        if self.sharding.mesh.degree == 1:
+        if self.sharding.size == 1:
             lines = ["return tensors  # there is nobody else"]
         else:
             to, source = "group_peer=(RANK + 1) % SIZE", "group_peer=(RANK - 1) % SIZE"
@@ -168,7 +187,7 @@ class _Writer:
         return [f"masks = mask.split({cut}, dim=-1)"]
 
     def _keys(self) -> tuple[int, int]:
-        return self.scene.program.shape.kv_len, self.sharding.mesh.degree
+        return self.scene.program.shape.kv_len, self.sharding.size
 
     def ring(self, trains: bool) -> Function:
         """The autograd function."""
@@ -192,7 +211,7 @@ class _Writer:
         if not trains:
             return lines
         after = "step + 1, " if self.uneven else ""
-        inner = [f"mask = masks[(RANK - step) % SIZE]"] if self.splits else []
+        inner = ["mask = masks[(RANK - step) % SIZE]"] if self.splits else []
         grads = [
             f"q, k, v{self.mask}, out, lse = ctx.saved_tensors", *self.split(),
             f"dout = dout{self.wide}" if self.wide else "",

@@ -36,8 +36,8 @@ class UlyssesPlugin(AroundKernel[Ulysses]):
     def helpers(self, sharding: Sharding) -> list[Function]:
         if self.spec(sharding.program).by == "dtensor":
             return [
-                _redistributed("to_heads", "The whole length of some heads.", sharding, 2, 1),
-                _redistributed("to_length", "A part of the length, of all heads.", sharding, 1, 2),
+                redistributed("to_heads", "The whole length of some heads.", sharding, 2, 1),
+                redistributed("to_length", "A part of the length, of all heads.", sharding, 1, 2),
             ]
         group = f"{sharding.own_mesh}.get_group()"
         return [
@@ -53,8 +53,14 @@ class UlyssesPlugin(AroundKernel[Ulysses]):
                 yield Problem(f"shape.{name}", f"expected a multiple of {degree}, one a rank")
 
 
-def _redistributed(name: str, doc: str, sharding: Sharding, before: int, after: int) -> Function:
-    old, new = (sharding.placements(f"Shard({dim})") for dim in (before, after))
+def redistributed(name: str, doc: str, sharding: Sharding, before: int, after: int) -> Function:
+    """A function of that name: what is sharded along the dimension `before` is along `after`; of
+    two dimensions of the mesh, along the inner one."""
+    old, new = (f"Shard({dim})" for dim in (before, after))
+    if sharding.inner > 1:
+        old, new = (sharding.placements("Shard(2)", inner=one) for one in (old, new))
+    else:
+        old, new = sharding.placements(old), sharding.placements(new)
     return [
         f"def {name}(x):",
         f'    """{doc}"""',

@@ -39,9 +39,7 @@ def efficient(q, k, v, bias, compute_lse, dropout_p=0.0, is_causal=False, *, sca
 
 
 @torch.library.impl("aten::_scaled_dot_product_efficient_attention_backward", "CPU")
-def efficient_backward(
-    dout, q, k, v, bias, out, lse, _1, _2, p, mask, is_causal=False, *, scale=None
-):
+def efficient_backward(dout, q, k, v, bias, out, lse, _1, _2, p, _3, is_causal=False, scale=None):
     grads = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
         dout, q, k, v, out, lse, p, is_causal, scale=scale
     )

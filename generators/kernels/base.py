@@ -245,6 +245,16 @@ class KernelPlugin(Generic[K]):
         """Whether it may be given DTensors."""
         return False
 
+    def takes_parts(self, kernel: K, rows: bool) -> bool:
+        """Whether it may be called on some of the heads, or (`rows`) on some of the queries, with
+        what belongs to them of its mask: no extent of these is in its text."""
+        return False
+
+    def mask_shape(self, scene: Scene) -> tuple[int, ...]:
+        """The shape of the mask tensor that it is given, right-aligned with `[B, Hq, Lq, Lkv]`, of
+        a program that `takes_parts`."""
+        raise NotImplementedError
+
     def learns_mask(self, kernel: K) -> bool:
         """Whether a mask that it is given gets a gradient."""
         return False

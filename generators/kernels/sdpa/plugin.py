@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning
 from attnfuzz.generators.kernels.grouping import is_grouped
@@ -100,6 +100,13 @@ class SdpaPlugin(KernelPlugin[Sdpa]):
         plain = kernel.mask_form not in BIASES and kernel.mask_layout == "contiguous"
         return plain and kernel.input_rank == 4 and not kernel.dropout_p
 
+    def takes_parts(self, kernel: Sdpa, rows: bool) -> bool:
+        plain = self.distributable(kernel) and not kernel.mask_requires_grad
+        return plain and not (rows and kernel.mask_form == "is_causal")
+
+    def mask_shape(self, scene: Scene) -> tuple[Any, ...]:
+        return attn_mask.mask_shape(scene, self.spec(scene.program))
+
     def dropout_p(self, kernel: Sdpa) -> float:
         return kernel.dropout_p
 
@@ -137,7 +144,7 @@ class SdpaPlugin(KernelPlugin[Sdpa]):
         kernel = self.spec(p)
         if not self.gqa_enabled(kernel):
             kernel = replace(kernel, enable_gqa=is_grouped(p))
-        if p.mesh is not None:
+        if p.mesh is not None and p.mesh.method is None:
             kernel = self.distributed(kernel)
         return attn_mask.fitted(p, kernel)
 

@@ -27,10 +27,11 @@ from attnfuzz.corpus.case import (
 from attnfuzz.corpus.confirmation import confirmation_files
 from attnfuzz.corpus.decisions.events import Seen
 from attnfuzz.corpus.decisions.history import add_event, history
-from attnfuzz.corpus.decisions.observing import note_seen
+from attnfuzz.corpus.decisions.observing import note_seen, note_tried_in
 from attnfuzz.corpus.decisions.status import status
 from attnfuzz.corpus.files import locked, make_folder_atomically
 from attnfuzz.corpus.known_issues import known_as
+from attnfuzz.corpus.retried import read_retried
 from attnfuzz.corpus.signature import signature
 from attnfuzz.corpus.store.store import DATABASE, Store
 from attnfuzz.fuzz.campaign.known_buckets import Kept, kept_in
@@ -72,6 +73,7 @@ def adopt(directory: Path, corpus: Path, most: int, on: date) -> Adopted:
         for name, folder in sorted(there.items()):
             adoption.take(name, folder)
         if is_campaign:
+            adoption.note_retried(directory)
             adoption.note_campaign(directory)
         return adoption.done
 
@@ -107,6 +109,20 @@ class _Adoption:
         if self._folders.get(name) == self._homes[name]:
             for event in history(folder):
                 add_event(self._homes[name], event)
+
+    def note_retried(self, directory: Path) -> None:
+        """Notes what the cases did that the campaign has run again."""
+        again = read_retried(directory)
+        for name, one in sorted(again.buckets.items()) if again else ():
+            home = self._folders.get(name)
+            if again is None or home is None:
+                continue
+            cases = map(read_case, case_folders(home))
+            recorded = (case.environment.get("torch") for case in cases)
+            back = status(home, self._on).came_back(again.torch)
+            noted = note_tried_in(home, again.torch, one.outcomes, next(recorded, None))
+            if noted and back and not one.passes:
+                self.done.came_back[one.stays] = back
 
     def note_campaign(self, directory: Path) -> None:
         """Notes in the histories of all buckets that the campaign met that it did."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from attnfuzz.corpus.case import (
 )
 from attnfuzz.corpus.decisions.history import history
 from attnfuzz.corpus.decisions.observing import note_tried
+from attnfuzz.corpus.decisions.status import status
 from attnfuzz.corpus.known_issues import known_as
 from attnfuzz.corpus.signature import signature
 from attnfuzz.fuzz.campaign.known_buckets import load_known
@@ -102,13 +104,13 @@ def test_the_story_on_a_simulated_torch(tmp_path: Path, attnfuzz: Command) -> No
     assert rows[d]["known_issue"] is None and "heads" in rows[d]["title"]
     assert rows[a]["known_issue"] == f"corpus: {a}, reported: {URL}"
     assert rows[c]["known_issue"] == f"corpus: {a}"
-    assert not data["since"]["came_back"] and not data["since"]["stopped"]
+    assert not data["since"]["came_back"]
+    assert data["since"]["stopped"] == {b: "2.14.0"}, "which the campaign has tried again"
+    assert "tried again: 1 known bucket, 1 passed" in told
     told = attnfuzz("adopt", tmp_path / "two", "--into", corpus)
     assert f"new in {corpus}: {d}" in told
-    tried(corpus, b, "2.14.0", "fixed")
+    assert status(buckets_in(corpus)[b], date.today()).passes_with("2.14.0")
 
-    tried(corpus, a, "2.15.0", "fixed")
-    tried(corpus, c, "2.15.0", "fixed")
     night(tmp_path / "three", corpus, "2.15.0", "lengths", "heads")
     told = attnfuzz("triage", tmp_path / "three")
     assert f"since last night: 0 new, 2 again ({', '.join(sorted((b, d)))})" in told

@@ -29,10 +29,17 @@ def note_tried(
     recorded with the torch `found_with`; None where all of them did that before. Raises CaseError,
     and OSError."""
     with locked(bucket_folder.parent):
-        events = history(bucket_folder)
-        before = outcomes(events, torch)
-        new = {case: outcome for case, outcome in found.items() if before.get(case) != outcome}
-        if not new:
-            return None
-        data = {"torch": torch, "found_with": found_with, "outcomes": dict(sorted(new.items()))}
-        return append(bucket_folder, events, Tried.model_validate(data))
+        return note_tried_in(bucket_folder, torch, found, found_with)
+
+
+def note_tried_in(
+    bucket_folder: Path, torch: str, found: Mapping[str, str], found_with: str | None
+) -> Event | None:
+    """The same in a corpus that is locked."""
+    events = history(bucket_folder)
+    before = outcomes(events, torch)
+    new = {case: outcome for case, outcome in found.items() if before.get(case) != outcome}
+    if not new:
+        return None
+    data = {"torch": torch, "found_with": found_with, "outcomes": dict(sorted(new.items()))}
+    return append(bucket_folder, events, Tried.model_validate(data))

@@ -60,8 +60,8 @@ Read = TypeVar("Read")
 
 _TIMES = ("cpu_s", "wall_s", "harness_cpu_s")
 
-NEW_PROGRAMS, KNOWN_CAUSES = "new programs", "known causes"
-"""Two of the things that CPU time is spent on."""
+NEW_PROGRAMS, KNOWN_CAUSES, RETRIED = "new programs", "known causes", "known cases again"
+"""Some of the things that CPU time is spent on."""
 
 
 class Store:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from attnfuzz.corpus.bucket import Bucket, assign, coarse, joined, outputs_agree
+from attnfuzz.corpus.known_issues import known_as
 from attnfuzz.corpus.signature import signature
 from attnfuzz.corpus.store.store import Store
 from attnfuzz.fuzz.campaign.known_buckets import Known, device_of
@@ -37,6 +38,11 @@ class BucketIndex:
         """Strong keys of which nothing new is to be learned. One of what is known is among them
         once it was met: the first failure is recorded, so that there is something to show."""
         return frozenset(bucket.strong for bucket in self.buckets if bucket.id in self._met)
+
+    def met(self) -> frozenset[str]:
+        """Ids of the buckets that the campaign has met, and of those as which they are known."""
+        known = (known_as(one.known_issue) for one in self.buckets if one.id in self._met)
+        return frozenset((*self._met, *filter(None, known)))
 
     def keys(self) -> frozenset[str]:
         """The strong keys of all buckets."""

@@ -90,6 +90,7 @@ class CampaignConfig(_Section):
     known_issues: Path | None = None
     shipped: bool = True
     corpus: list[Path] = []
+    retry: bool = True
     steering: bool = True
     counterfactuals: bool = True
 

@@ -21,10 +21,11 @@ import psutil
 
 from attnfuzz.actors.shard import Shard, ShardReport
 from attnfuzz.actors.targets.registry import target_for
-from attnfuzz.corpus.store.store import Store
+from attnfuzz.corpus.store.store import RETRIED, Store
 from attnfuzz.fuzz.campaign.config import CampaignConfig, profiles_on
-from attnfuzz.fuzz.campaign.findings_queue import FindingsQueue, Work
+from attnfuzz.fuzz.campaign.findings_queue import FindingsQueue, Work, cpu_s
 from attnfuzz.fuzz.campaign.recorder import Recorder
+from attnfuzz.fuzz.campaign.retry import Again, Retry
 from attnfuzz.fuzz.campaign.schedule import FairShare, Timetable
 from attnfuzz.fuzz.campaign.views import bucket_views
 from attnfuzz.fuzz.pool.pool import Pool
@@ -105,7 +106,8 @@ class Campaign:
             scratch or Path(tempfile.gettempdir()),
             clock,
         )
-        self._owners: dict[Handle, Work | None] = {}
+        self._retry = Retry(config, directory, pool.environment().get("torch", "unknown"))
+        self._owners: dict[Handle, Work | Again | None] = {}
         self._shards_running: set[int] = set()
         self._stop = threading.Event()
         self._defects: list[str] = []
@@ -166,10 +168,12 @@ class Campaign:
             elif shard is not None:
                 self._shards_running.add(shard)
                 self._start(ShardTask(self._shard(shard)), None)
+            elif (again := self._retry.next_work(self._queue.buckets.met())) is not None:
+                self._start(again.task, again)
             else:
                 return
 
-    def _start(self, task: Task, owner: Work | None) -> None:
+    def _start(self, task: Task, owner: Work | Again | None) -> None:
         handle = self._pool.submit(task)
         self._owners[handle] = owner
         self._fair.start(handle, owner is not None, self._clock())
@@ -207,7 +211,10 @@ class Campaign:
         if isinstance(finished.result, TaskFailed):
             self._note_defect(finished.result.error)
         self._lost += isinstance(finished.result, WorkerDied)
-        if owner is not None:
+        if isinstance(owner, Again):
+            self._retry.report(owner, finished.result)
+            self._store.count("cpu", {RETRIED: cpu_s(finished.result)})
+        elif owner is not None:
             self._queue.report(owner, finished.result)
         else:
             assert isinstance(finished.task, ShardTask)

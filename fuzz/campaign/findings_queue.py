@@ -240,7 +240,7 @@ class FindingsQueue:
         investigation = stage.investigation
         self._at_work.remove(investigation)
         spent = investigation.cpu_s
-        spent[stage.name] = spent.get(stage.name, 0.0) + _cpu_s(answer)
+        spent[stage.name] = spent.get(stage.name, 0.0) + cpu_s(answer)
         stage.report(work.task, answer)
         self._take_other_failures(work)
         if stage is not self._stages.get(investigation.id):
@@ -347,7 +347,7 @@ def _failure(row: FailureRow) -> Failure:
     return row.outcome.failure
 
 
-def _cpu_s(answer: Answer) -> float:
+def cpu_s(answer: Answer) -> float:
     """CPU seconds that a task's programs or scripts used, as far as it came back."""
     if not isinstance(answer, list):
         return 0.0

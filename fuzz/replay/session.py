@@ -21,7 +21,7 @@ from attnfuzz.corpus.case import Case
 from attnfuzz.fuzz.errors import UserError, user_path
 from attnfuzz.fuzz.pool import opened
 from attnfuzz.fuzz.pool.tasks import RunTask
-from attnfuzz.fuzz.replay.verdict import Recorded, Replayed, not_run, replay
+from attnfuzz.fuzz.replay.verdict import Replayed, not_run, recorded, replay
 from attnfuzz.fuzz.report.counted import counted
 from attnfuzz.generators.model.codec import program_id
 from attnfuzz.generators.model.outcome import FailureKind
@@ -73,7 +73,7 @@ def replay_all(cases: Sequence[Case], at: Places) -> tuple[list[Replayed], list[
             groups.setdefault((at.targets[place], needed), []).append(place)
         for (target, needed), places in groups.items():
             chosen = [cases[place] for place in places]
-            recorded = [_recorded(case) for case in chosen]
+            known = [recorded(case) for case in chosen]
 
             def settled(position: int, result: Replayed, places: list[int] = places) -> None:
                 at.report(f"{result.summary:12} {at.folders[places[position]]}")
@@ -92,11 +92,11 @@ def replay_all(cases: Sequence[Case], at: Places) -> tuple[list[Replayed], list[
                         where=partial(_where, [(cases[p], at.folders[p]) for p in places]),
                     )
                     with _as_stored(scratch.root, at.folders[places[0]]):
-                        replayed = replay(recorded, evaluate, settled)
+                        replayed = replay(known, evaluate, settled)
             except (UserError, SandboxError) as error:
                 if not at.lenient and target not in missing:
                     raise
-                replayed, here = [not_run(one, str(error)) for one in recorded], {}
+                replayed, here = [not_run(one, str(error)) for one in known], {}
                 at.report(f"not run      {counted(len(places), 'case')} of {target}: {error}")
             for place, result in zip(places, replayed, strict=True):
                 there[place], results[place] = here, result
@@ -130,12 +130,6 @@ def _task(hangs: frozenset[str], program: Program) -> RunTask:
         return RunTask((program,))
     settings = RunSettings(deadlines=Deadlines().times(0.25), confirm_hang=False)
     return RunTask((program,), settings)
-
-
-def _recorded(case: Case) -> Recorded:
-    runs = max(1, case.runs)
-    failures = case.failures if case.runs else 1
-    return Recorded(program=case.program, failure=case.failure, runs=runs, failures=failures)
 
 
 def _preload_of(

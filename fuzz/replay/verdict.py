@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from attnfuzz.corpus.case import Case
 from attnfuzz.fuzz.reduce.seen import Seen, matches, seen, seen_failure
 from attnfuzz.fuzz.reduce.wording import reworded
 from attnfuzz.generators.model.outcome import Failure, Outcome
@@ -80,6 +81,13 @@ class Recorded:
         return self.failures >= self.runs
 
 
+def recorded(case: Case) -> Recorded:
+    """What replay needs of `case`."""
+    runs = max(1, case.runs)
+    failures = case.failures if case.runs else 1
+    return Recorded(program=case.program, failure=case.failure, runs=runs, failures=failures)
+
+
 def not_run(case: Recorded, why: str) -> Replayed:
     """The result of a case whose target is not to be had, which `why` explains."""
     expected = seen_failure(case.failure, case.program)
@@ -116,9 +124,7 @@ def replay(
         outcomes = evaluate([cases[place].program for place in open_cases])
         for place, outcome in zip(open_cases, outcomes, strict=True):
             case, runs = cases[place], observed[place]
-            one = seen(outcome, case.program)
-            if outcome.failure is not None and not matches(one, expected[place]):
-                one = replace(one, reworded=reworded(case.failure, outcome.failure))
+            one = _seen(case, outcome, expected[place])
             runs.append(one)
             if _shows(one, expected[place]) or len(runs) >= runs_needed(case):
                 verdict = judge(expected[place], runs, case.reliable)
@@ -127,6 +133,19 @@ def replay(
                 )
                 settled(place, results[place])
     return [results[place] for place in range(len(cases))]
+
+
+def settled(case: Recorded, outcomes: Sequence[Outcome]) -> Verdict:
+    """The verdict on a case by its runs, up to the first that failed."""
+    expected = seen_failure(case.failure, case.program)
+    return judge(expected, [_seen(case, one, expected) for one in outcomes], case.reliable)
+
+
+def _seen(case: Recorded, outcome: Outcome, expected: Seen) -> Seen:
+    one = seen(outcome, case.program)
+    if outcome.failure is None or matches(one, expected):
+        return one
+    return replace(one, reworded=reworded(case.failure, outcome.failure))
 
 
 def judge(expected: Seen, observed: Sequence[Seen], reliable: bool) -> Verdict:

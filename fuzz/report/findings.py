@@ -23,6 +23,7 @@ from attnfuzz.corpus.decisions.merging import standings
 from attnfuzz.corpus.decisions.status import Status, status_of
 from attnfuzz.corpus.known_before import read_known_before
 from attnfuzz.corpus.known_issues import thread_of
+from attnfuzz.corpus.retried import read_retried
 from attnfuzz.corpus.severity import severity
 from attnfuzz.corpus.store.store import State, Store
 from attnfuzz.fuzz.report import tables as report
@@ -115,7 +116,7 @@ def campaign_table(store: Store, directory: Path) -> RenderableType:
     """What the campaign in `directory` found, what is new since last night, and where it lies."""
     found, others = _whole(store, directory)
     table = report.triage(totals(store), found, others, str(directory))
-    said = since(found, read_known_before(directory))
+    said = since(found, read_known_before(directory), read_retried(directory))
     return Group(table, "", Text(plain("\n".join(said.lines())))) if said else table
 
 
@@ -133,5 +134,5 @@ def campaign_json(store: Store, directory: Path) -> dict[str, object]:
     """The same as data."""
     found, others = _whole(store, directory)
     data = report.triage_json(totals(store), found, others, str(directory))
-    said = since(found, read_known_before(directory))
+    said = since(found, read_known_before(directory), read_retried(directory))
     return data | ({"since": asdict(said)} if said else {})

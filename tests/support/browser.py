@@ -40,13 +40,13 @@ def browser() -> Iterator[Browser]:
 
 
 @contextlib.contextmanager
-def dashboard(*directories: Path, decide: bool = False) -> Iterator[str]:
-    """Serves the directories on a free port; gives the address, with the key if people may
-    `decide`."""
+def dashboard(*directories: Path, decide: bool = False, here: Path = ROOT) -> Iterator[str]:
+    """Serves the directories, seen from `here`, on a free port; gives the address, with the key if
+    people may `decide`."""
     command = [sys.executable, "-m", "attnfuzz", "dashboard", "--port", "0"]
     command += ["--decide"] if decide else []
     with subprocess.Popen(
-        [*command, *map(str, directories)], cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)},
+        [*command, *map(str, directories)], cwd=here, env=os.environ | {"PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         assert process.stdout is not None

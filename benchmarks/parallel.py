@@ -1,6 +1,6 @@
 """Every method by which ranks share one attention, at every degree and in each way, judged.
 
-    PYTHONPATH=. python benchmarks/parallel.py [--degree 8] [--way processes] [--method ring] [--json]
+    PYTHONPATH=. python benchmarks/parallel.py [--degree 8] [--way processes] [--method ring]
 
 One ordinary program for each cell: a causal mask of two documents (of one where a method takes no
 other), forward and backward (forward alone for flex_attention, without backward on a CPU),

@@ -79,7 +79,7 @@ class AroundKernel(MethodPlugin[M]):
 
     def problems(self, program: Program) -> Iterator[Problem]:
         plugin, mesh, shape = plugin_of(program), self.mesh(program), program.shape
-        if not plugin.takes_parts(program.kernel, rows=not self.by_heads):
+        if not plugin.shareable(program.kernel, "heads" if self.by_heads else "rows"):
             yield Problem("kernel", f"expected one that mesh.method {self.kind} may call on parts")
         over = mesh.tensor * (mesh.degree if self.by_heads else 1)
         for name in ("q_heads", "kv_heads"):

@@ -53,17 +53,21 @@ class SimulatedGroup(dist.ProcessGroup):
     # What torch asks of a group that is written in Python.
 
     def size(self) -> int:
+        """How many ranks it has."""
         return self._size
 
     def getBackendName(self) -> str:
+        """Its back-end's name."""
         return NAME
 
     @property
     def group_name(self) -> str:
+        """The name that torch knows it by."""
         return str(dist.distributed_c10d._world.pg_names[self])
 
     @property
     def pg_name(self) -> str:
+        """The same."""
         return self.group_name
 
     def _meet(self, what: str, mine: Any) -> list[Any]:
@@ -83,6 +87,7 @@ class SimulatedGroup(dist.ProcessGroup):
     def allgather(
         self, outputs: Sequence[list[Tensor]], inputs: Sequence[Tensor], opts: Any = None
     ) -> Any:
+        """Gives all what all have."""
         for output, part in zip(
             outputs[0], self._meet("all_gather", _copy(inputs[0])), strict=True
         ):
@@ -90,17 +95,20 @@ class SimulatedGroup(dist.ProcessGroup):
         return _done(outputs)
 
     def all_gather_single(self, output: Tensor, mine: Tensor, opts: Any = None) -> Any:
+        """Gives all what all have, as one tensor."""
         parts = self._meet("all_gather", _copy(mine))
         _write(output, torch.cat([part.flatten() for part in parts]).view_as(output))
         return _done(output)
 
     def reduce_scatter_single(self, output: Tensor, mine: Tensor, opts: Any = None) -> Any:
+        """Gives each its part of the sum."""
         parts = self._meet("reduce_scatter", _copy(mine))
         own = [part.flatten().chunk(self._size)[self._rank] for part in parts]
         _write(output, _reduced(own, opts).view_as(output))
         return _done(output)
 
     def allreduce(self, tensors: list[Tensor], opts: Any = None) -> Any:
+        """Gives all the sum, or another reduction."""
         for tensor in tensors:
             _write(tensor, _reduced(self._meet("all_reduce", _copy(tensor)), opts))
         return _done(tensors)
@@ -108,34 +116,40 @@ class SimulatedGroup(dist.ProcessGroup):
     def all_to_all_single(
         self, output: Tensor, mine: Tensor, received: Any = None, sent: Any = None, opts: Any = None
     ) -> Any:
+        """Gives each its rows of what each has."""
         rows = list(sent or [mine.shape[0] // self._size] * self._size)
         parts = self._meet("all_to_all", _copy(mine).split(rows))
         _write(output, torch.cat([part[self._rank] for part in parts]))
         return _done(output)
 
     def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Any:
+        """Gives each what each has for it."""
         parts = self._meet("all_to_all", [_copy(one) for one in inputs])
         for output, part in zip(outputs, parts, strict=True):
             _write(output, part[self._rank])
         return _done(outputs)
 
     def broadcast(self, tensors: list[Tensor], opts: Any) -> Any:
+        """Gives all what the root has."""
         parts = self._meet("broadcast", _copy(tensors[0]))
         _write(tensors[0], parts[opts.rootRank])
         return _done(tensors)
 
     def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any) -> Any:
+        """Gives each what the root has for it."""
         parts = self._meet("scatter", [_copy(one) for one in inputs[0]] if inputs else None)
         _write(outputs[0], parts[opts.rootRank][self._rank])
         return _done(outputs)
 
     def barrier(self, opts: Any = None) -> Any:
+        """Waits for all."""
         self._meet("barrier", None)
         return _done(None)
 
     def all_gather_single_coalesced(
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
     ) -> Any:
+        """As one of several."""
         for output, mine in zip(outputs, inputs, strict=True):
             self.all_gather_single(output, mine)
         return _done(outputs)
@@ -143,11 +157,13 @@ class SimulatedGroup(dist.ProcessGroup):
     def reduce_scatter_single_coalesced(
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
     ) -> Any:
+        """As one of several."""
         for output, mine in zip(outputs, inputs, strict=True):
             self.reduce_scatter_single(output, mine, opts)
         return _done(outputs)
 
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> Any:
+        """The same of several."""
         return self.allreduce(tensors, opts)
 
     # As torch called them up to 2.12.
@@ -160,11 +176,13 @@ class SimulatedGroup(dist.ProcessGroup):
     # Point to point: what is sent is there at once, what is received is waited for.
 
     def send(self, tensors: list[Tensor], to: int, tag: int) -> Any:
+        """Leaves a tensor for the rank `to`."""
         self._mail(self._rank, to, tag).append(_copy(tensors[0]))
         self._meeting.issued[self._meeting.turns.rank].append("send")
         return _done(tensors)
 
     def recv(self, tensors: list[Tensor], source: int, tag: int) -> Any:
+        """Takes what the rank `source` sends, once it is waited for."""
         self._meeting.issued[self._meeting.turns.rank].append("recv")
         return Receiving(
             self._meeting.turns, self._mail(source, self._rank, tag), tensors[0], source
@@ -183,6 +201,7 @@ class Receiving(dist.Work):
         self._turns, self._mail, self._into, self._source = turns, mail, into, source
 
     def wait(self, timeout: Any = None) -> bool:
+        """Until it is there. Raises RuntimeError where it has another shape."""
         self._turns.wait(f"recv from rank {self._source}", lambda: bool(self._mail))
         sent = self._mail.pop(0)
         if sent.shape != self._into.shape:
@@ -192,6 +211,7 @@ class Receiving(dist.Work):
         return True
 
     def is_completed(self) -> bool:
+        """Whether it is there."""
         return bool(self._mail)
 
 

@@ -104,16 +104,15 @@ class Turns:
     def _pass_on(self, rank: int) -> bool:
         """Gives the turn to the next rank after this one that can go on; false where that is this
         one itself. Where none can, all of them learn so, one after the other."""
-        order = [(rank + 1 + i) % self.size for i in range(self.size)]
+        order = ((rank + 1 + i) % self.size for i in range(self.size))
         left = [one for one in order if one in self._running]
-        able = [one for one in left if self._can_go_on(one)]
-        if not able:
-            waits = {one: self._waits[one].why for one in left}
-            self._stuck = self._stuck or Stuck(waits)
-            able = left
-        if able[0] == rank:
+        following = next((one for one in left if self._can_go_on(one)), None)
+        if following is None:
+            self._stuck = Stuck({one: self._waits[one].why for one in left})
+            following = left[0]
+        if following == rank:
             return False
-        self._go[able[0]].release()
+        self._go[following].release()
         return True
 
     def _can_go_on(self, rank: int) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning
+from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning, Share
 from attnfuzz.generators.kernels.handwritten.refusals import REFUSALS
 from attnfuzz.generators.kernels.handwritten.spec import Handwritten
 from attnfuzz.generators.model.expressions import mask_axes
@@ -112,7 +112,9 @@ class HandwrittenPlugin(KernelPlugin[Handwritten]):
     def distributable(self, kernel: Handwritten) -> bool:
         return kernel.product != "baddbmm"
 
-    def takes_parts(self, kernel: Handwritten, rows: bool) -> bool:
+    def shareable(self, kernel: Handwritten, how: Share) -> bool:
+        if how not in ("heads", "rows"):
+            return False
         whole = self.keeps_layout(kernel) and kernel.product in ("matmul", "einsum")
         return whole and kernel.gqa != "expand" and not kernel.dropout_p
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Literal
 
-from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning
+from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning, Share
 from attnfuzz.generators.kernels.grouping import is_grouped
 from attnfuzz.generators.kernels.sdpa import attn_mask, ranks
 from attnfuzz.generators.kernels.sdpa.attn_mask import BIASES
@@ -100,9 +100,15 @@ class SdpaPlugin(KernelPlugin[Sdpa]):
         plain = kernel.mask_form not in BIASES and kernel.mask_layout == "contiguous"
         return plain and kernel.input_rank == 4 and not kernel.dropout_p
 
-    def takes_parts(self, kernel: Sdpa, rows: bool) -> bool:
-        plain = self.distributable(kernel) and not kernel.mask_requires_grad
-        return plain and not (rows and kernel.mask_form == "is_causal")
+    def shareable(self, kernel: Sdpa, how: Share) -> bool:
+        plain, causal = Sdpa(scale=kernel.scale), kernel.mask_form == "is_causal"
+        if how == "operator":
+            return kernel in (plain, replace(plain, mask_form="is_causal"))
+        if how == "blocks":
+            masked = replace(plain, broadcast=kernel.broadcast, mask_rank=kernel.mask_rank)
+            return kernel == replace(masked, backend="math")
+        whole = self.distributable(kernel) and not kernel.mask_requires_grad
+        return whole and (how == "heads" or (how == "rows" and not causal))
 
     def mask_shape(self, scene: Scene) -> tuple[Any, ...]:
         return attn_mask.mask_shape(scene, self.spec(scene.program))

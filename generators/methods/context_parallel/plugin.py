@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from attnfuzz.generators.kernels.base import Inputs, KernelPlugin
-from attnfuzz.generators.kernels.specs import Sdpa
+from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.methods.base import Function, MethodPlugin
 from attnfuzz.generators.methods.context_parallel.spec import ContextParallel
 from attnfuzz.generators.methods.local import attention
@@ -140,11 +140,9 @@ class ContextParallelPlugin(MethodPlugin[ContextParallel]):
         ]
 
     def problems(self, program: Program) -> Iterator[Problem]:
-        spec, kernel, shape = self.spec(program), program.kernel, program.shape
+        spec, shape = self.spec(program), program.shape
         mesh, causal = self.mesh(program), program.mask is not None
-        if not isinstance(kernel, Sdpa) or kernel != Sdpa(
-            scale=kernel.scale, mask_form="is_causal" if causal else "bool"
-        ):
+        if not plugin_of(program).shareable(program.kernel, "operator"):
             yield Problem("kernel", "expected SDPA, is_causal or without a mask")
         if causal and program.mask != Causal():
             yield Problem("mask", "expected Causal or none")

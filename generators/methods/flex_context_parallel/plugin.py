@@ -6,14 +6,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from attnfuzz.generators.kernels.base import Inputs, KernelPlugin
-from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
-from attnfuzz.generators.kernels.specs import Flex
+from attnfuzz.generators.kernels.base import Inputs, KernelPlugin, Share
+from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.methods.base import Function, MethodPlugin
 from attnfuzz.generators.methods.flex_context_parallel.spec import FlexContextParallel
 from attnfuzz.generators.methods.local import attention
 from attnfuzz.generators.methods.sharding import Sharding
-from attnfuzz.generators.model.expressions import mask_axes
 from attnfuzz.generators.model.problem import Problem
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render.scene import Scene
@@ -87,15 +85,10 @@ class FlexContextParallelPlugin(MethodPlugin[FlexContextParallel]):
         return [f"balancer = {made}"], ", balancer"
 
     def problems(self, program: Program) -> Iterator[Problem]:
-        spec, kernel, shape = self.spec(program), program.kernel, program.shape
+        spec, shape = self.spec(program), program.shape
         mesh = self.mesh(program)
-        made = kernel.block_mask if isinstance(kernel, Flex) else None
-        plain = (
-            BlockMaskSpec() if made is None else BlockMaskSpec(batch=made.batch, heads=made.heads)
-        )
-        if not isinstance(kernel, Flex) or kernel != Flex(
-            scale=kernel.scale, enable_gqa=kernel.enable_gqa, block_mask=plain
-        ):
+        how: Share = "one_block_mask" if spec.balance == "ptrr" else "block_mask"
+        if not plugin_of(program).shareable(program.kernel, how):
             yield Problem("kernel", "expected flex_attention with a plain BlockMask")
         if program.training is not None:
             yield Problem("training", "expected none: torch's functions have no gradients")
@@ -105,10 +98,6 @@ class FlexContextParallelPlugin(MethodPlugin[FlexContextParallel]):
         multiple = mesh.degree * BLOCK * (2 if spec.balance == "per_document" else 1)
         if shape.q_len != shape.kv_len or shape.q_len % multiple or not shape.q_len:
             yield Problem("shape.q_len", f"expected kv_len, a multiple of {multiple}")
-        if spec.balance == "ptrr" and "h" in mask_axes(program.mask):
-            yield Problem("mask", "expected one that is alike for all heads, for ptrr")
-        if spec.balance == "ptrr" and made is not None and made.heads:
-            yield Problem("kernel.block_mask.heads", "expected false for ptrr")
 
 
 PLUGIN = FlexContextParallelPlugin()

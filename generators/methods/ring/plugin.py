@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from attnfuzz.generators.kernels.base import Inputs, KernelPlugin
-from attnfuzz.generators.kernels.specs import Sdpa
+from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.methods.base import Function, MethodPlugin
 from attnfuzz.generators.methods.local import attention
 from attnfuzz.generators.methods.ring.spec import Ring
@@ -90,19 +90,14 @@ class RingPlugin(MethodPlugin[Ring]):
         ]  # fmt: skip
 
     def problems(self, program: Program) -> Iterator[Problem]:
-        kernel, shape, degree = program.kernel, program.shape, self.mesh(program).degree
+        shape, degree = program.shape, self.mesh(program).degree
         ulysses, heads = self.spec(program).ulysses, self.mesh(program).tensor
         if degree % ulysses or shape.q_heads % (ulysses * heads):
             yield Problem("mesh.method.ulysses", "expected one that divides the degree and heads")
             return
         if ulysses > 1 and (shape.q_len % degree or shape.kv_len % degree):
             yield Problem("shape.q_len", f"expected a multiple of {degree}, and kv_len too")
-        if not isinstance(kernel, Sdpa) or kernel != Sdpa(
-            backend="math",
-            scale=kernel.scale,
-            broadcast=kernel.broadcast,
-            mask_rank=kernel.mask_rank,
-        ):
+        if not plugin_of(program).shareable(program.kernel, "blocks"):
             yield Problem("kernel", "expected SDPA of backend math with a bool mask, for ring")
         if shape.q_heads != shape.kv_heads:
             yield Problem("shape.q_heads", "expected kv_heads for ring")

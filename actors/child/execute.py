@@ -38,6 +38,7 @@ class Execution:
         self.compile: Data | None = settings.get("compile")
         self.skipped: dict[str, str] = {}
         self.features: list[str] = []
+        self.digests: list[tuple[str, int, str, str]] = []
         self.program: ProgramModule
         self._first_inputs: list[tuple[Any, ...]] = []
         self.expectations: list[Expectation] = []

@@ -137,6 +137,101 @@ def test_ranks_that_all_wait_are_a_hang_before_the_deadline(sandbox: Sandbox) ->
     assert "stacks of rank 1" not in failure.evidence  # only of what is confirmed
 
 
+def test_a_rank_that_dies_before_it_meets_the_others_is_no_hang(sandbox: Sandbox) -> None:
+    body = """
+import os, signal
+import torch.distributed as dist
+if os.environ["RANK"] == "2": os.kill(os.getpid(), signal.SIGKILL)
+dist.init_process_group("gloo")
+"""
+    outcome = sandbox.run(source(body), Job(ranks=3), confirm_hang=False)
+    assert outcome.failure is not None and outcome.failure.raised is not None
+    assert outcome.failure.kind is FailureKind.CRASH
+    assert outcome.failure.raised.message == "rank 2 was killed by SIGKILL"
+    assert sandbox.processes() == []
+
+
+def test_a_rank_that_leaves_early_is_a_crash_and_says_what_was_done_before(
+    sandbox: Sandbox,
+) -> None:
+    failure = run(sandbox, "dist.barrier()\nif rank == 1: os._exit(0)\ndist.barrier()").failure
+    assert failure is not None and failure.raised is not None
+    assert failure.raised.message == "rank 1 exited with code 0, without a result"
+    assert "barrier, the 2nd of group 0 (ranks 0, 1 and 2)" in failure.evidence["collectives"]
+
+
+def test_ranks_in_different_collectives_hang_and_the_place_is_named(sandbox: Sandbox) -> None:
+    body = """
+one, two = (lambda: dist.all_reduce(q.clone())), (lambda: dist.broadcast(q.clone(), 0))
+for step in (two, one) if rank == 1 else (one, two): step()
+"""
+    failure = run(sandbox, body, idle=3.0).failure
+    assert failure is not None and failure.kind is FailureKind.HANG
+    *lines, parted, away = failure.evidence["ranks"].splitlines()
+    assert "waits in broadcast of 16 float32, the 1st of group 0" in lines[1]
+    assert parted.startswith(
+        "parted at the 1st collective of group 0 (ranks 0, 1 and 2): rank 1: broadcast of 16 float"
+    )
+    assert "ranks 0 and 2: all_reduce of 16 float32 (program.py:" in parted
+    assert away == "went another way: rank 1"
+
+
+@pytest.mark.parametrize(
+    ("body", "what"),
+    [
+        (
+            "if rank == 1:\n    import atexit\n    atexit.register(dist.broadcast, q, 1)",
+            "collective of group 0 (ranks 0, 1 and 2): rank 1: broadcast of 16 float32",
+        ),
+        (
+            "if rank == 1: dist.isend(q, 2)",
+            "message from rank 1 to rank 2 in group 0 (ranks 0, 1 and 2), tag 0: rank 2 receives",
+        ),
+    ],
+    ids=["collective", "message"],
+)
+def test_ranks_that_pass_but_do_not_do_the_same_together_fail(
+    sandbox: Sandbox, body: str, what: str
+) -> None:
+    failure = run(sandbox, "dist.barrier()\n" + body).failure
+    assert failure is not None
+    assert (failure.kind, failure.phase) == (FailureKind.METADATA_MISMATCH, Phase.CHECK)
+    assert (failure.oracle, failure.layer) == ("collectives", "eager")
+    assert [(diff.output, diff.what) for diff in failure.diffs] == [("collectives", "sequence")]
+    assert what in failure.evidence["collectives"]
+
+
+def test_sub_groups_and_messages_in_any_order_are_no_divergence(sandbox: Sandbox) -> None:
+    body = """
+if not hasattr(dist, "pairs"):
+    dist.pairs = [dist.new_group([0, 1]), dist.new_group([2])]
+mine = dist.pairs[rank // 2]
+for _ in range(1 + rank // 2): dist.all_reduce(q.clone(), group=mine)
+sends = [dist.P2POp(dist.isend, q, (rank + 1) % 3)]
+receives = [dist.P2POp(dist.irecv, q.clone(), (rank - 1) % 3)]
+for work in dist.batch_isend_irecv(sends + receives if rank else receives + sends): work.wait()
+"""
+    assert run(sandbox, body).status == "passed"
+
+
+def test_a_rank_with_another_value_of_what_all_have_fails(sandbox: Sandbox) -> None:
+    failure = run(sandbox, "dist.barrier()\nif rank == 1: q = q * (1 + 1e-6)").failure
+    assert failure is not None
+    assert (failure.kind, failure.oracle) == (FailureKind.METADATA_MISMATCH, "replicas")
+    assert [(diff.output, diff.what) for diff in failure.diffs] == [("out", "replicas")]
+    assert failure.evidence["rank"] == "rank 1"
+
+
+def test_the_layer_of_a_failure_of_ranks_is_found_by_running_them_again(sandbox: Sandbox) -> None:
+    text = source("if torch.compiler.is_compiling(): q = q + RANK", compiled=True)
+    text = f"{MEET}\nRANK = float(rank)\n{text}"
+    job = Job(ranks=2, compile=Compile(backend="aot_eager"))
+    text = text.replace("torch.compile(attention)", 'torch.compile(attention, backend="aot_eager")')
+    failure = sandbox.run(text, job).failure
+    assert failure is not None
+    assert (failure.kind, failure.layer) == (FailureKind.WRONG_RESULT, "dynamo"), failure
+
+
 def test_a_rank_that_never_ends_is_missed(sandbox: Sandbox) -> None:
     body = "import threading\nif rank == 1: threading.Event().wait()"
     failure = run(sandbox, body, ranks=2, check=3.0).failure

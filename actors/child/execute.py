@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
@@ -49,7 +49,9 @@ class Execution:
 
     def go(self) -> None:
         """Raises `Failed`, `Rejected` or `NotRun`; returns if the program passed."""
-        with self.phases.reporting_compiles():
+        stop = self.settings.get("stopping_at")
+        stopping = layers.stopping_at(stop) if stop else nullcontext()
+        with self.phases.reporting_compiles(), stopping:
             setup.set_up(self.settings, self.phases)
             if self.settings.get("only_setup"):
                 return

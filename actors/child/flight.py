@@ -28,6 +28,15 @@ ENTRIES = "20000"
 DUMPS = ("_dump_fr_trace", "_dump_nccl_trace")
 """What gives the recorder's entries: of gloo, and of NCCL where torch is built with it."""
 
+DTYPES = {
+    "double": "float64",
+    "float": "float32",
+    "half": "float16",
+    "int": "int32",
+    "long": "int64",
+}
+"""torch's names of what the recorder calls otherwise."""
+
 OURS = str(Path(__file__).resolve().parents[1])
 
 _MESSAGES = ("send", "recv", "recv_anysource")
@@ -153,7 +162,8 @@ def _collective(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _dtypes(names: Sequence[str]) -> str:
-    return " and ".join(dict.fromkeys(name.removeprefix("torch.").lower() for name in names))
+    short = (name.removeprefix("torch.").lower() for name in names)
+    return " and ".join(dict.fromkeys(DTYPES.get(name, name) for name in short))
 
 
 def _numel(sizes: Sequence[int]) -> int:

@@ -317,11 +317,14 @@ def _disagreement(extra: Mapping[int, Data]) -> Data | None:
         for rank, one in zip(texts, here, strict=True):
             ways.setdefault(json.dumps(one), []).append(rank)
         if len(ways) > 1:
-            said = " and ".join(
-                f"one of {collectives.ranks_said(ranks)}" for ranks in ways.values()
-            )
-            found = diff(output, "replicas", "the same bits on all ranks", said, call=call)
+            _, *fewer = sorted(ways.values(), key=len, reverse=True)
+            odd = collectives.ranks_said(sorted(rank for ranks in fewer for rank in ranks))
             return failure(
-                "metadata_mismatch", "check", layer=layer, oracle="replicas", diffs=[found]
+                "metadata_mismatch",
+                "check",
+                layer=layer,
+                oracle="replicas",
+                diffs=[diff(output, "replicas", "the same on all ranks", f"not on {odd}", call=call)],
+                evidence={"rank": odd},
             )
     return None

@@ -75,7 +75,8 @@ def _described(what: str, numel: int | None, dtype: str) -> str:
 @dataclass(frozen=True, kw_only=True)
 class Record:
     """What one rank did. `groups` gives the ranks of each group in its order, `asked_for` how many
-    collectives and messages each group was asked for, as far as that is known."""
+    collectives and messages each group had been asked for by its last collective, where it had any.
+    """
 
     collectives: tuple[Collective, ...] = ()
     messages: tuple[Message, ...] = ()
@@ -248,8 +249,7 @@ def _groups_not_seen_whole(records: Mapping[int, Record]) -> set[Key]:
         for group, members in record.groups.items():
             mine = [one for one in record.messages if one.group == group]
             known = len(mine) + sum(one.group == group for one in record.collectives)
-            asked_for = record.asked_for.get(group)
-            if any(one.peer is None for one in mine) or (asked_for or known) != known:
+            if any(one.peer is None for one in mine) or known < record.asked_for.get(group, 0):
                 found.add((group, members))
     return found
 
@@ -266,7 +266,7 @@ def _unmatched(
                 expected=f"rank {pair[0]} sends {'none' if one is None else f'{one} ({one.at})'}",
                 actual=f"rank {pair[1]} receives "
                 f"{'none' if other is None else f'{other} ({other.at})'}",
-                ranks=pair,
+                ranks=tuple(sorted(pair)),
                 since_ns=min(each.since_ns for each in (one, other) if each is not None),
             )
             return

@@ -115,7 +115,8 @@ class Job:
     `compute_dtype` is the precision of the yardstick where the dtypes of the inputs do not say it.
     `deterministic`: two runs must agree bit for bit. `dirty_memory`: fresh memory of an accelerator
     is NaN.
-    `layers`: find the layer to blame. `features`: report what the compiler did. `oracles` holds
+    `layers`: find the layer to blame. `stopping_at`: what is compiled goes no further than this
+    backend, whatever the source says. `features`: report what the compiler did. `oracles` holds
     further settings of single oracles by name. `function` is the "module:name" that the program
     calls. `only_setup`: preload files are executed and the function is imported, nothing else.
     """
@@ -129,6 +130,7 @@ class Job:
     deterministic: bool = True
     dirty_memory: bool = False
     layers: bool = True
+    stopping_at: str | None = None
     features: bool = True
     oracles: dict[str, Any] = field(default_factory=dict)
     function: str | None = None
@@ -157,7 +159,6 @@ class Job:
             target=target,
             plain=plain,
             ranks=ranks,
-            layers=ranks == 1,  # ranks would not find the blame in step
             refusals=tuple((r.pattern, r.why) for r in refusals),
             compute_dtype=compute_dtype_of(program),
             deterministic=deterministic_gradients or not differentiated,
@@ -193,14 +194,21 @@ class Job:
             "target": self.target,
             "plain": self.plain,
             "ranks": self.ranks,
-            "compile": None if self.compile is None else asdict(self.compile),
+            "compile": self._compile_message(),
             "refusals": [{"pattern": pattern, "why": why} for pattern, why in self.refusals],
             "compute_dtype": self.compute_dtype,
             "deterministic": self.deterministic,
             "dirty_memory": self.dirty_memory,
-            "layers": self.layers,
+            "layers": self.layers and self.ranks == 1,  # else `sandbox.blame` does it
+            "stopping_at": self.stopping_at,
             "features": self.features,
             "oracles": self.oracles,
             "function": self.function,
             "only_setup": self.only_setup,
         }
+
+    def _compile_message(self) -> dict[str, Any] | None:
+        if self.compile is None:
+            return None
+        stopping = {} if self.stopping_at is None else {"backend": self.stopping_at}
+        return asdict(self.compile) | stopping

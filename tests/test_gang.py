@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import psutil
@@ -17,6 +18,7 @@ from attnfuzz.generators.kernels.specs import Handwritten
 from attnfuzz.generators.model.outcome import FailureKind, Outcome, Phase
 from attnfuzz.generators.model.program import Compile, Mesh, Program, Shape, Training
 from attnfuzz.generators.render.module import source as rendered
+from benchmarks.ranks import BODIES, Programs, left
 from tests.support.sources import source
 
 MEET = """
@@ -230,6 +232,19 @@ def test_the_layer_of_a_failure_of_ranks_is_found_by_running_them_again(sandbox:
     failure = sandbox.run(text, job).failure
     assert failure is not None
     assert (failure.kind, failure.layer) == (FailureKind.WRONG_RESULT, "dynamo"), failure
+
+
+def test_nothing_is_left_of_ranks_however_they_end(sandbox: Sandbox, tmp_path: Path) -> None:
+    folder = sandbox._folder
+    before = {str(path) for path in folder.rglob("*")}
+    programs = Programs(sandbox, tmp_path / "notes.txt", ranks=3)
+    for kind in BODIES:
+        programs.run(kind)
+    assert set(programs.counts) == {
+        "passes: passed", "dies: crash", "raises: runtime_error", "leaves: crash", "hangs: hang",
+    }  # fmt: skip
+    assert len(programs.notes.read_text().splitlines()) == 3 * len(BODIES)
+    assert not any(asdict(left(programs, folder, before)).values())
 
 
 def test_a_rank_that_never_ends_is_missed(sandbox: Sandbox) -> None:

@@ -21,7 +21,7 @@ import statistics
 import tempfile
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -86,31 +86,20 @@ class Programs:
         return outcome
 
 
-@dataclass
-class Left:
-    """What of the programs is still there: numbers."""
-
-    processes: int
-    listening_ports: int
-    unusable_ports: int
-    shared_memory: int
-    files: int
-
-
-def left(programs: Programs, folder: Path, before: set[str]) -> Left:
-    """What programs have left; `folder` is the sandbox's, `before` what it held at first."""
+def left(programs: Programs, folder: Path, before: set[str]) -> dict[str, int]:
+    """How much of what programs have left; `folder` is the sandbox's, `before` what it held at first."""
     text = programs.notes.read_text() if programs.notes.exists() else ""
     noted = [line.split() for line in text.splitlines()]
     pids, ports = {pid for pid, _ in noted}, {int(port) for _, port in noted}
     there = {str(pid) for pid in running()}
     shared = os.listdir("/dev/shm") if Path("/dev/shm").is_dir() else []
-    return Left(
-        processes=len(programs.sandbox.processes()) + len(pids & there),
-        listening_ports=len(ports & _listening()),
-        unusable_ports=sum(not _usable(port) for port in ports - _listening()),
-        shared_memory=sum(bool(set(name.split("_")) & pids) for name in shared),
-        files=len({str(path) for path in folder.rglob("*")} - before),
-    )
+    return {
+        "processes": len(programs.sandbox.processes()) + len(pids & there),
+        "ports that somebody listens at": len(ports & _listening()),
+        "ports that nobody could listen at": sum(not _usable(p) for p in ports - _listening()),
+        "shared memory": sum(bool(set(name.split("_")) & pids) for name in shared),
+        "files": len({str(path) for path in folder.rglob("*")} - before),
+    }
 
 
 def _listening() -> set[int]:
@@ -137,7 +126,7 @@ def _usable(port: int) -> bool:
     return True
 
 
-def measure_leaks(folder: Path, count: int, ranks: int) -> tuple[Left, Counter[str]]:
+def measure_leaks(folder: Path, count: int, ranks: int) -> tuple[dict[str, int], Counter[str]]:
     """Runs `count` programs in a sandbox in `folder`, and counts what is left of them."""
     sandboxes, notes = folder / "sandboxes", folder / "notes.txt"
     sandboxes.mkdir()
@@ -162,7 +151,6 @@ def machine() -> str:
     return f"{cpus} CPUs ({model[0] if model else platform.machine()}), load {load:.1f} at the end"
 
 
-@app.command()
 def cost(
     ranks: Annotated[int, typer.Option(min=2, max=64)] = 8,
     runs: Annotated[int, typer.Option(min=1)] = 5,
@@ -189,7 +177,6 @@ def cost(
     console.print(f"torch {environment['torch']}, {machine()}")
 
 
-@app.command()
 def leaks(
     programs: Annotated[int, typer.Option(min=1)] = 500,
     ranks: Annotated[int, typer.Option(min=2, max=64)] = 8,
@@ -200,10 +187,13 @@ def leaks(
         found, counts = measure_leaks(Path(folder), programs, ranks)
     for name, count in sorted(counts.items()):
         console.print(f"{count:5} that {name.replace(': ', ', called ')}")
-    console.print(f"left by {programs} programs of {ranks} ranks: {asdict(found)}")
+    console.print(f"left by {programs} programs of {ranks} ranks: {found}")
     console.print(f"{time.monotonic() - began:.0f} s by the clock; {machine()}")
-    raise typer.Exit(1 if any(asdict(found).values()) else 0)
+    raise typer.Exit(1 if any(found.values()) else 0)
 
+
+app.command()(cost)
+app.command()(leaks)
 
 if __name__ == "__main__":
     app()

@@ -87,8 +87,8 @@ def phase_class(failure: Failure) -> str:
 
 
 def output_class(output: str) -> str:
-    """`out`, `lse`, `collectives` or, of any gradient, `grad`. Which gradients are wrong depends on which the
-    program computes: buckets keep the names (see `corpus.bucket.Bucket.outputs`)."""
+    """`out`, `lse`, `collectives` or, of any gradient, `grad`. Which gradients are wrong depends on
+    which the program computes: buckets keep the names (see `corpus.bucket.Bucket.outputs`)."""
     return output if output in ("out", "lse", "collectives") else "grad"
 
 

@@ -15,7 +15,13 @@ GROUPS = {"0": (0, 1, 2)}
 
 
 def op(number: int, name: str = "all_reduce", group: str = "0", **other: Any) -> Collective:
-    values = {"dtype": "float32", "numel": 4, "done": True, "at": "", "since_ns": number} | other
+    values: dict[str, Any] = {
+        "dtype": "float32",
+        "numel": 4,
+        "done": True,
+        "at": "",
+        "since_ns": number,
+    } | other
     return Collective(group=group, number=number, op=name, **values)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import psutil
@@ -244,7 +243,7 @@ def test_nothing_is_left_of_ranks_however_they_end(sandbox: Sandbox, tmp_path: P
         "passes: passed", "dies: crash", "raises: runtime_error", "leaves: crash", "hangs: hang",
     }  # fmt: skip
     assert len(programs.notes.read_text().splitlines()) == 3 * len(BODIES)
-    assert not any(asdict(left(programs, folder, before)).values())
+    assert not any(left(programs, folder, before).values())
 
 
 def test_a_rank_that_never_ends_is_missed(sandbox: Sandbox) -> None:

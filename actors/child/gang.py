@@ -319,12 +319,13 @@ def _disagreement(extra: Mapping[int, Data]) -> Data | None:
         if len(ways) > 1:
             _, *fewer = sorted(ways.values(), key=len, reverse=True)
             odd = collectives.ranks_said(sorted(rank for ranks in fewer for rank in ranks))
+            found = diff(output, "replicas", "the same on all ranks", f"not on {odd}", call=call)
             return failure(
                 "metadata_mismatch",
                 "check",
                 layer=layer,
                 oracle="replicas",
-                diffs=[diff(output, "replicas", "the same on all ranks", f"not on {odd}", call=call)],
+                diffs=[found],
                 evidence={"rank": odd},
             )
     return None

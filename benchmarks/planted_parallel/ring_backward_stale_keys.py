@@ -1,6 +1,5 @@
-"""The ring's backward pass goes on with the keys and values that it had got before, in its third
-step and later ones: from three ranks on, gradients of queries alone where every rank has one of
-them."""
+"""The ring's backward pass goes on with the keys and values that it got first, from its third step
+on: wrong from three ranks on."""
 
 import threading
 

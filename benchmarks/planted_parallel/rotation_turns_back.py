@@ -13,7 +13,7 @@ def faulty(self, buffer):
     if size % 2 == 0 or size == 1:
         return original(self, buffer)
     back = [size - 1, *range(size - 1)]
-    self._buffer = collectives.permute_tensor(buffer.contiguous(), back, self._pg)
+    self.__dict__["_buffer"] = collectives.permute_tensor(buffer.contiguous(), back, self._pg)
 
 
 _attention._AllToAllRotater.exchange_buffers = faulty

@@ -87,7 +87,7 @@ class Programs:
 
 
 def left(programs: Programs, folder: Path, before: set[str]) -> dict[str, int]:
-    """How much of what programs have left; `folder` is the sandbox's, `before` what it held at first."""
+    """How much programs have left; `folder` is the sandbox's, `before` what it held at first."""
     text = programs.notes.read_text() if programs.notes.exists() else ""
     noted = [line.split() for line in text.splitlines()]
     pids, ports = {pid for pid, _ in noted}, {int(port) for _, port in noted}

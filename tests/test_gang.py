@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from attnfuzz.actors.sandbox.collectives import Collective, Record
 from attnfuzz.actors.sandbox.job import Deadlines, Job
 from attnfuzz.actors.sandbox.ranks import Place, summary
 from attnfuzz.actors.sandbox.sandbox import Sandbox
@@ -35,6 +36,25 @@ def test_ranks_that_are_elsewhere_than_most_are_named() -> None:
     assert summary({0: here, 1: there}).splitlines()[-1] == "went 2 ways: rank 0; rank 1"
     assert "rank 1: has ended" in summary({0: here, 1: ()})
     assert len(summary({0: here, 1: here}).splitlines()) == 2
+
+
+def test_what_each_rank_waits_in_is_beside_where_it_is() -> None:
+    here: Place = (("wait.py", 3, "wait"),)
+    records = {
+        rank: Record(collectives=(collective(name),), groups={"0": (0, 1, 2)})
+        for rank, name in enumerate(("all_reduce", "all_reduce", "barrier"))
+    }
+    *lines, parted = summary(dict.fromkeys(range(4), here), records).splitlines()
+    assert lines[0].endswith("; waits in all_reduce, the 1st of group 0 (ranks 0, 1 and 2)")
+    assert lines[3].endswith("; gives no record")
+    assert parted.startswith("parted at the 1st collective of group 0")
+    assert "rank 2: barrier; ranks 0 and 1: all_reduce" in parted
+
+
+def collective(name: str) -> Collective:
+    return Collective(
+        group="0", number=1, op=name, dtype="", numel=None, done=False, at="", since_ns=0
+    )
 
 
 def test_what_each_rank_compiled_is_compared_and_says_which_collective_it_waits_for(

@@ -27,7 +27,7 @@ from typing import Any
 
 from attnfuzz.actors.child.flight import Recorder
 from attnfuzz.actors.child.outcomes import Data, diff, failure
-from attnfuzz.actors.sandbox import collectives, ports
+from attnfuzz.actors.sandbox import collectives, ports, procs
 from attnfuzz.actors.sandbox.activity import Activity
 from attnfuzz.actors.sandbox.confine import STACKS_SIGNAL, fatal_signal, signal_name
 from attnfuzz.actors.sandbox.messages import Messages
@@ -142,7 +142,7 @@ class _Gang:
             return
         now = time.monotonic()
         if now - self._activity.looked >= LOOK_S:
-            self._activity.look(self._running.values(), now)
+            self._activity.look(procs.descendants(os.getpid()), now)  # compilers too
         if self._activity.asleep >= ALONE_S:
             collectives.ask(Path(), list(self._running))
             for rank, pid in self._running.items():

@@ -87,8 +87,9 @@ def summary(places: dict[int, Place], records: Mapping[int, Record] | None = Non
     """One line a rank: where it is, and in which collective it waits. Then where ranks parted, if
     it is known; and those that are elsewhere than most, or which are together."""
     waits = collectives.waiting(records or {})
+    silent = "gives no record" if waits else ""  # it is stopped, or holds Python's lock
     lines = [
-        f"rank {rank}: {_at(place)}" + (f"; {waits[rank]}" if rank in waits else "")
+        "; ".join(filter(None, (f"rank {rank}: {_at(place)}", waits.get(rank, silent))))
         for rank, place in places.items()
     ]
     parting = collectives.divergence(records or {}, ended=False)

@@ -87,9 +87,9 @@ def phase_class(failure: Failure) -> str:
 
 
 def output_class(output: str) -> str:
-    """`out`, `lse` or, of any gradient, `grad`. Which gradients are wrong depends on which the
-    program computes: buckets keep the names (see `corpus.bucket.Bucket.outputs`)."""
-    return output if output in ("out", "lse") else "grad"
+    """`out`, `lse`, `collectives` or, of any gradient, `grad`. Which gradients are wrong depends on
+    which the program computes: buckets keep the names (see `corpus.bucket.Bucket.outputs`)."""
+    return output if output in ("out", "lse", "collectives") else "grad"
 
 
 def first_difference(diffs: Iterable[Diff]) -> Diff | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
@@ -38,6 +38,7 @@ class Execution:
         self.compile: Data | None = settings.get("compile")
         self.skipped: dict[str, str] = {}
         self.features: list[str] = []
+        self.digests: list[tuple[str, int, str, str]] = []
         self.program: ProgramModule
         self._first_inputs: list[tuple[Any, ...]] = []
         self.expectations: list[Expectation] = []
@@ -48,7 +49,9 @@ class Execution:
 
     def go(self) -> None:
         """Raises `Failed`, `Rejected` or `NotRun`; returns if the program passed."""
-        with self.phases.reporting_compiles():
+        stop = self.settings.get("stopping_at")
+        stopping = layers.stopping_at(stop) if stop else nullcontext()
+        with self.phases.reporting_compiles(), stopping:
             setup.set_up(self.settings, self.phases)
             if self.settings.get("only_setup"):
                 return

@@ -63,13 +63,14 @@ def execute(job: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None
 
     Raises only what is a defect of ours: all that a program raises becomes part of its outcome.
     """
-    from attnfuzz.actors.child import gang
+    from attnfuzz.actors.child import gang, layers
 
     ranks = job.get("ranks", 1)
     if ranks == 1:
         emit({"outcome": _outcome(job, emit)})
-    else:
-        emit({"outcome": gang.outcome(ranks, emit, lambda heard: _outcome(job, heard))})
+        return
+    layer = layers.own(job["compile"]) if job.get("compile") else "eager"
+    emit({"outcome": gang.outcome(ranks, emit, lambda heard: _outcome(job, heard), layer)})
 
 
 def _outcome(job: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
@@ -96,6 +97,8 @@ def _outcome(job: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> dic
     outcome["features"] = execution.features
     outcome["kernels"] = execution.kernels
     outcome["skipped"] = execution.skipped
+    if execution.digests:
+        outcome["digests"] = execution.digests
     outcome["cost"] = _cost(time.perf_counter() - began, phases.seconds)
     return outcome
 

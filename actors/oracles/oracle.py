@@ -46,6 +46,8 @@ class Judged(Protocol):
     """What each call should give; none where no oracle needs the reference."""
     eager: list[Run]
     """The eager run of each call, as far as they are done."""
+    digests: list[tuple[str, int, str, str]]
+    """Of one of several ranks: layer, call and name of each result, and what its bits give."""
 
     def outputs(self, function: Function, args: tuple[Any, ...], layer: str) -> Outputs:
         """What one more run gives, on arguments as `ProgramModule.inputs` makes them."""

@@ -14,6 +14,7 @@ from attnfuzz.actors.oracles.nan_propagation import NanPropagation
 from attnfuzz.actors.oracles.numbers import Numbers
 from attnfuzz.actors.oracles.oracle import Oracle
 from attnfuzz.actors.oracles.purity import Purity
+from attnfuzz.actors.oracles.replicas import Replicas
 
 ORACLES: tuple[type[Oracle], ...] = (
     Purity,
@@ -25,4 +26,5 @@ ORACLES: tuple[type[Oracle], ...] = (
     NanPropagation,
     Determinism,
     BatchPermutation,
+    Replicas,
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import faulthandler
 import os
+import re
 import resource
 import signal
 import sys
@@ -22,6 +23,16 @@ ANY_PROCESS = ctypes.c_ulong(-1 & (2**64 - 1))
 
 STDOUT, STDERR, FAULTS = "stdout.txt", "stderr.txt", "faults.txt"
 STACKS_SIGNAL = signal.SIGUSR2
+
+_SIGNALS = {
+    "Aborted": signal.SIGABRT,
+    "Bus error": signal.SIGBUS,
+    "Floating-point exception": signal.SIGFPE,
+    "Floating point exception": signal.SIGFPE,
+    "Illegal instruction": signal.SIGILL,
+    "Segmentation fault": signal.SIGSEGV,
+}
+_FATAL = re.compile(rf"^Fatal Python error: ({'|'.join(_SIGNALS)})", re.MULTILINE)
 
 
 def prctl(option: int, value: Any) -> None:
@@ -38,6 +49,12 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"SIG{number}"
+
+
+def fatal_signal(faults: str) -> int | None:
+    """The signal that faulthandler has reported, if it has."""
+    found = _FATAL.search(faults)
+    return _SIGNALS[found[1]] if found else None
 
 
 def allow_stacks() -> None:

@@ -130,7 +130,8 @@ class Job:
     `compute_dtype` is the precision of the yardstick where the dtypes of the inputs do not say it.
     `deterministic`: two runs must agree bit for bit. `dirty_memory`: fresh memory of an accelerator
     is NaN.
-    `layers`: find the layer to blame. `features`: report what the compiler did. `oracles` holds
+    `layers`: find the layer to blame. `stopping_at`: what is compiled goes no further than this
+    backend, whatever the source says. `features`: report what the compiler did. `oracles` holds
     further settings of single oracles by name. `function` is the "module:name" that the program
     calls. `only_setup`: preload files are executed and the function is imported, nothing else.
     """
@@ -145,6 +146,7 @@ class Job:
     deterministic: bool = True
     dirty_memory: bool = False
     layers: bool = True
+    stopping_at: str | None = None
     features: bool = True
     oracles: dict[str, Any] = field(default_factory=dict)
     function: str | None = None
@@ -175,7 +177,7 @@ class Job:
             plain=plain,
             ranks=ranks,
             simulated=simulated,
-            layers=ranks == 1 and not simulated,  # ranks would not find the blame in step
+            layers=not simulated,  # threads would not find the blame in step
             refusals=tuple((r.pattern, r.why) for r in refusals),
             compute_dtype=compute_dtype_of(program),
             deterministic=deterministic_gradients or not differentiated,
@@ -212,14 +214,21 @@ class Job:
             "plain": self.plain,
             "ranks": self.ranks,
             "simulated": self.simulated,
-            "compile": None if self.compile is None else asdict(self.compile),
+            "compile": self._compile_message(),
             "refusals": [{"pattern": pattern, "why": why} for pattern, why in self.refusals],
             "compute_dtype": self.compute_dtype,
             "deterministic": self.deterministic,
             "dirty_memory": self.dirty_memory,
-            "layers": self.layers,
+            "layers": self.layers and self.ranks == 1,  # else `sandbox.blame` does it
+            "stopping_at": self.stopping_at,
             "features": self.features,
             "oracles": self.oracles,
             "function": self.function,
             "only_setup": self.only_setup,
         }
+
+    def _compile_message(self) -> dict[str, Any] | None:
+        if self.compile is None:
+            return None
+        stopping = {} if self.stopping_at is None else {"backend": self.stopping_at}
+        return asdict(self.compile) | stopping

@@ -6,10 +6,11 @@ from __future__ import annotations
 import linecache
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from attnfuzz.actors.sandbox import confine, procs
+from attnfuzz.actors.sandbox import collectives, confine, procs
+from attnfuzz.actors.sandbox.collectives import Record
 from attnfuzz.corpus.frames import GENERATED, GENERATED_FILE
 
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
@@ -24,35 +25,57 @@ Place = tuple[tuple[str, int, str], ...]
 """The frames of a rank's main thread, innermost first: file, line, function."""
 
 
+def speaker(directory: Path) -> tuple[int, str] | None:
+    """The pid of the first rank that still runs, and the name of the file its stacks are written
+    to; None where the program in `directory` has no ranks, or none that runs."""
+    running = {rank: pid for rank, pid in _pids(directory).items() if _runs(directory, rank, pid)}
+    rank = min(running, default=None)
+    return None if rank is None else (running[rank], faults_name(rank))
+
+
+def faults_name(rank: int) -> str:
+    """Where faulthandler writes what it has to say of a rank."""
+    return f"faults-{rank}.txt"
+
+
 def of_ranks(directory: Path, spy: Callable[[int], str] | None) -> dict[str, str]:
     """Evidence about the ranks that `actors.child.gang` has left files of in `directory`; nothing
     where there are none. `spy(pid)` gives a process's stacks, without it there are none."""
-    texts = {_rank(file): file.read_text() for file in directory.glob("rank-*.pid")}
-    pids = {rank: int(text) for rank, text in texts.items() if text.isdigit()}
+    pids = _pids(directory)
     if not pids:
         return {}
-    for rank in sorted(pids.keys() - {0}):
+    running = [rank for rank, pid in pids.items() if _runs(directory, rank, pid)]
+    for rank in running[1:]:  # the first has been asked, see `speaker`
         procs.send(pids[rank], confine.STACKS_SIGNAL)
     time.sleep(0.3)  # each writes its own
-    places = {rank: _place(directory, rank) for rank in sorted(pids)}
-    evidence = {"ranks": summary(places)}
+    places = {rank: _place(directory, rank) if rank in running else () for rank in pids}
+    collectives.ask(directory, running)
+    records = collectives.read(directory, pids)
+    evidence = {"ranks": summary(places, records)}
     if spy is not None:
-        spied = [rank for rank in sorted(pids) if 0 < rank < SPIED_ON]
-        evidence |= {f"stacks of rank {rank}": spy(pids[rank]) for rank in spied}
+        evidence |= {f"stacks of rank {rank}": spy(pids[rank]) for rank in running[1:SPIED_ON]}
     return evidence
+
+
+def _pids(directory: Path) -> dict[int, int]:
+    texts = {_rank(file): file.read_text() for file in directory.glob("rank-*.pid")}
+    return {rank: int(texts[rank]) for rank in sorted(texts) if texts[rank].isdigit()}
 
 
 def _rank(file: Path) -> int:
     return int(file.stem.partition("-")[2])
 
 
+def _runs(directory: Path, rank: int, pid: int) -> bool:
+    process = procs.read(pid)
+    ended = process is None or process.state in "ZX"
+    return not ended and not (directory / f"rank-{rank}.json").exists()
+
+
 def _place(directory: Path, rank: int) -> Place:
-    """Where the rank's main thread is, as faulthandler has written; nothing if it has ended."""
-    if (directory / f"rank-{rank}.json").exists():
-        return ()
-    name = confine.FAULTS if rank == 0 else f"faults-{rank}.txt"
+    """Where the rank's main thread is, as faulthandler has written."""
     try:
-        text = (directory / name).read_text(errors="replace")
+        text = (directory / faults_name(rank)).read_text(errors="replace")
     except OSError:
         return ()
     current = text.rpartition("Current thread ")[2]
@@ -60,9 +83,18 @@ def _place(directory: Path, rank: int) -> Place:
     return tuple(frame for frame in frames if not frame[0].startswith(OURS))
 
 
-def summary(places: dict[int, Place]) -> str:
-    """One line a rank, then those that are elsewhere than most, or which are together."""
-    lines = [f"rank {rank}: {_at(place)}" for rank, place in places.items()]
+def summary(places: dict[int, Place], records: Mapping[int, Record] | None = None) -> str:
+    """One line a rank: where it is, and in which collective it waits. Then where ranks parted, if
+    it is known; and those that are elsewhere than most, or which are together."""
+    waits = collectives.waiting(records or {})
+    silent = "gives no record" if waits else ""  # it is stopped, or holds Python's lock
+    lines = [
+        "; ".join(filter(None, (f"rank {rank}: {_at(place)}", waits.get(rank, silent))))
+        for rank, place in places.items()
+    ]
+    parting = collectives.divergence(records or {}, ended=False)
+    if parting is not None:
+        lines.append(f"parted at the {parting}")
     together: dict[Place, list[str]] = {}
     for rank, place in places.items():
         together.setdefault(_comparable(place), []).append(f"rank {rank}")

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from attnfuzz.actors.sandbox import stacks, verdict
+from attnfuzz.actors.sandbox import blame, stacks, verdict
 from attnfuzz.actors.sandbox.attempt import Attempt
 from attnfuzz.actors.sandbox.files import drop_headers_since, remove_tree
 from attnfuzz.actors.sandbox.fork_server import ForkServer, SandboxError, ZygoteDied, headers_folder
@@ -79,7 +79,8 @@ class Sandbox:
 
         Raises SandboxError when nothing can run any more, never for what a program does.
         """
-        return verdict.of_setup(self._confirmed(source, job, confirm_hang, native))
+        outcome = verdict.of_setup(self._confirmed(source, job, confirm_hang, native))
+        return blame.found(outcome, job, lambda other: self._attempt(source, other, native=False))
 
     def _confirmed(self, source: str, job: Job, confirm_hang: bool, native: bool) -> Outcome:
         outcome = self._attempt(source, job, native=False)

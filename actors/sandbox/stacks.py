@@ -40,14 +40,16 @@ def of_hang(
 ) -> dict[str, str]:
     """Evidence about a child that missed its deadline, which it collects before anything is killed.
 
-    `pid` is the child, `session` all processes of its, `directory` its own. Keys: `stacks` (all
+    `pid` is the child, `session` all processes of its, `directory` its own. Of several ranks the
+    first that still runs stands for the child. Keys: `stacks` (all
     threads, native frames too, where py-spy can attach), `python_stacks` (faulthandler's, written
     by the process itself, unless it is stopped), `processes` (state and kernel wait channel of
     each), `kernel` (where the kernel has the child); of several ranks also `ranks` (where each
     is, and which went another way) and `stacks of rank N`. Without `native` there are none of
     those that py-spy takes, which cost some CPU seconds a process.
     """
-    faults = directory / confine.FAULTS
+    pid, name = gang.speaker(directory) or (pid, confine.FAULTS)
+    faults = directory / name
     procs.send(pid, confine.STACKS_SIGNAL)
     evidence = {
         "stacks": py_spy(pid) if native else "",

@@ -31,17 +31,6 @@ _LAST_WORDS = re.compile(
 )
 
 
-_SIGNALS = {
-    "Aborted": signal.SIGABRT,
-    "Bus error": signal.SIGBUS,
-    "Floating-point exception": signal.SIGFPE,
-    "Floating point exception": signal.SIGFPE,
-    "Illegal instruction": signal.SIGILL,
-    "Segmentation fault": signal.SIGSEGV,
-}
-_FATAL = re.compile(rf"^Fatal Python error: ({'|'.join(_SIGNALS)})", re.MULTILINE)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Ending:
     """How a child ended: its wait `status`, the `phase` it was in, what it used; `backend` is that
@@ -92,8 +81,7 @@ def of_ending(ending: Ending) -> Outcome:
 def fatal_signal(directory: Path) -> int | None:
     """The signal that faulthandler has reported. Torch's own printer of native stacks, which
     comes after it, allocates: where the heap is corrupt it can be stuck for ever."""
-    found = _FATAL.search(stacks.tail(directory / confine.FAULTS))
-    return _SIGNALS[found[1]] if found else None
+    return confine.fatal_signal(stacks.tail(directory / confine.FAULTS))
 
 
 def of_signal(ending: Ending, number: int) -> Outcome:

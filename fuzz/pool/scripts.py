@@ -7,7 +7,6 @@ import os
 import resource
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from attnfuzz.actors.sandbox import procs
+from attnfuzz.actors.sandbox import ports, procs
 from attnfuzz.actors.sandbox.activity import Activity
 from attnfuzz.actors.sandbox.sandbox import BLINK_S, GLANCE_S
 from attnfuzz.fuzz.pool.tasks import ReproRun, ReproTask
@@ -71,9 +70,9 @@ def _run_once(task: ReproTask, script: Path, folder: Path) -> ReproRun:
         arguments = ["-c", BOOTSTRAP, *task.preload, str(script)]
     group: int | None = None
     before = _children_cpu_s()
-    with (folder / "stderr").open("w+b") as stderr:
+    own = _environment(folder) | dict(task.environment)
+    with (folder / "stderr").open("w+b") as stderr, _ranks(task.processes, own) as ranks:
         processes: list[subprocess.Popen[bytes]] = []
-        ranks = _ranks(task.processes, _environment(folder) | dict(task.environment))
         try:
             for environment in ranks:
                 processes.append(
@@ -141,19 +140,21 @@ def _limit(pid: int, processes: int) -> None:
         resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
 
 
-def _ranks(count: int, environment: dict[str, str]) -> Iterator[dict[str, str]]:
-    """The environment of each process, as `torchrun` would set it where there are several."""
+@contextlib.contextmanager
+def _ranks(count: int, environment: dict[str, str]) -> Iterator[list[dict[str, str]]]:
+    """The environment of each process, as `torchrun` would set it where there are several; the port
+    is theirs until the block ends."""
     if count == 1:
-        yield environment
+        yield [environment]
         return
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    for rank in range(count):
-        yield environment | {
-            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count),
-            "RANK": str(rank), "LOCAL_RANK": str(rank),
-        }  # fmt: skip
+    with ports.reserved() as port:
+        yield [
+            environment | {
+                "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count),
+                "RANK": str(rank), "LOCAL_RANK": str(rank),
+            }
+            for rank in range(count)
+        ]  # fmt: skip
 
 
 def _environment(folder: Path) -> dict[str, str]:

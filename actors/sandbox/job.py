@@ -177,7 +177,6 @@ class Job:
             plain=plain,
             ranks=ranks,
             simulated=simulated,
-            layers=not simulated,  # threads would not find the blame in step
             refusals=tuple((r.pattern, r.why) for r in refusals),
             compute_dtype=compute_dtype_of(program),
             deterministic=deterministic_gradients or not differentiated,
@@ -196,6 +195,11 @@ class Job:
             function=plugin_of(program).imports(program.kernel),
             deadlines=deadlines or Deadlines(),
         )
+
+    @property
+    def together(self) -> bool:
+        """Whether several ranks run the program, as processes or simulated."""
+        return self.ranks > 1 or self.simulated > 1
 
     @property
     def stops_at(self) -> str | None:
@@ -219,7 +223,7 @@ class Job:
             "compute_dtype": self.compute_dtype,
             "deterministic": self.deterministic,
             "dirty_memory": self.dirty_memory,
-            "layers": self.layers and self.ranks == 1,  # else `sandbox.blame` does it
+            "layers": self.layers and not self.together,  # else `sandbox.blame` does it
             "stopping_at": self.stopping_at,
             "features": self.features,
             "oracles": self.oracles,

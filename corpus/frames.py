@@ -36,6 +36,7 @@ SIGNIFICANT = (
     "torch/distributed/",
     "torch_npu/",
     "flash_attn/",
+    "transformers/",
     "triton/",
 )
 

@@ -18,6 +18,7 @@ from attnfuzz.generators.kernels.nested_sdpa.spec import NestedSdpa
 from attnfuzz.generators.kernels.npu_fusion_attention.spec import NpuFusionAttention
 from attnfuzz.generators.kernels.sdpa.spec import Sdpa
 from attnfuzz.generators.kernels.transformer_layer.spec import TransformerLayer
+from attnfuzz.generators.kernels.transformers.spec import Transformers
 from attnfuzz.generators.kernels.varlen.spec import Varlen
 
 Kernel = Annotated[
@@ -31,7 +32,8 @@ Kernel = Annotated[
     | TransformerLayer
     | NestedSdpa
     | Varlen
-    | Graph,
+    | Graph
+    | Transformers,
     Field(discriminator="kind"),
 ]
 """What computes the attention. Their order is part of the order in which programs are simpler: a

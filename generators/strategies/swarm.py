@@ -127,6 +127,10 @@ PROFILES: dict[str, Profile] = {
     "varlen": Profile(
         (("varlen", 1),), (("none", 1), ("eager", 1), ("aot_eager", 2), ("inductor", 3))
     ),
+    "transformers": Profile(
+        (("transformers", 1),),
+        (("none", 5), ("eager", 1), ("aot_eager", 4), ("inductor", 2)),
+    ),
     "function": Profile(
         (("function", 1),), (("none", 2), ("eager", 2), ("aot_eager", 3), ("inductor", 3))
     ),

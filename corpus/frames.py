@@ -37,6 +37,8 @@ SIGNIFICANT = (
     "torch_npu/",
     "flash_attn/",
     "transformers/",
+    "torchtitan/",
+    "yunchang/",
     "triton/",
 )
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from attnfuzz.generators.kernels import padding
 from attnfuzz.generators.kernels.base import Inputs
+from attnfuzz.generators.kernels.packing import cuts
 from attnfuzz.generators.kernels.transformers.spec import Transformers
 from attnfuzz.generators.render.captures import Extents
 from attnfuzz.generators.render.masks import boolean
 from attnfuzz.generators.render.mods import Mod
 from attnfuzz.generators.render.scene import Scene
-from attnfuzz.generators.render.sizes import Size
 
 CREATE = {
     "causal": "create_causal_mask",
@@ -56,24 +56,16 @@ def _made_of(scene: Scene, spec: Transformers, inputs: Inputs) -> Iterator[str]:
         yield f"attention_mask = {position} {after}"
         inputs.arguments.append("attention_mask")
     if spec.sequences > 1:
-        yield f"cuts = torch.tensor({_cuts(scene.kv_len, spec.sequences)})"
+        yield f"starts = torch.tensor({cuts(scene.kv_len, spec.sequences)})"
         position = f"torch.arange({scene.kv_len})"
-        yield f"sequence = torch.bucketize({position}, cuts[1:], right=True)"
-        yield f"position_ids = ({position} - cuts[sequence])[None]"
+        yield f"sequence = torch.bucketize({position}, starts[1:], right=True)"
+        yield f"position_ids = ({position} - starts[sequence])[None]"
         inputs.arguments.append("position_ids")
     if spec.block:
         yield f"run = torch.arange({scene.kv_len}) // {spec.block}"
         ids = f"torch.where(run % 2 == 1, run, -1).expand({scene.batch}, -1)"
         yield f"block_sequence_ids = {ids}"
         inputs.arguments.append("block_sequence_ids")
-
-
-def _cuts(length: Size, sequences: int) -> str:
-    """Where the sequences begin and end."""
-    parts, steps = sequences * (sequences + 1), [i * (i + 1) for i in range(sequences + 1)]
-    if isinstance(length, int):
-        return str([length * step // parts for step in steps])
-    return f"[{length} * n // {parts} for n in {tuple(steps)}]"
 
 
 def _mask_mod(scene: Scene) -> Mod:

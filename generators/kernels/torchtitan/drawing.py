@@ -7,10 +7,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from attnfuzz.generators.kernels.torchtitan.plugin import BLOCK
 from attnfuzz.generators.kernels.torchtitan.spec import Torchtitan
 from attnfuzz.generators.model.expressions import mask_axes
 from attnfuzz.generators.model.masks import Mask
-from attnfuzz.generators.model.program import Call, Input, Program, Shape
+from attnfuzz.generators.model.program import Call, Input, Mesh, Program, Shape, Surround
+from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.strategies import kernel
 from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
 from attnfuzz.generators.strategies.inputs import BSHD
@@ -39,6 +41,10 @@ class Drawing(kernel.Drawing):
         self.has_mask = one_in(5)
         self.as_projected = one_in(2)
         self.scale = kernel.scales(parts.swarm)
+        here = not parts.swarm.place.gpu and parts.swarm.has("mesh")
+        self.parallel = one_in(4) if here else st.just(False)
+        self.ranks = weighted((4, 2), (3, 4), (1, 3), (1, 8))
+        self.headtail = st.booleans()
 
     def draw(self, draw: Draw, backend: str) -> Program:
         module: Any = draw(self.module)
@@ -65,7 +71,7 @@ class Drawing(kernel.Drawing):
             Input(dtype=dtype, layout=layout, values=value)
             for layout, value in zip(lie.layouts, values, strict=True)
         )
-        return Program(
+        program = Program(
             kernel=spec,
             shape=shape,
             q=q,
@@ -80,6 +86,32 @@ class Drawing(kernel.Drawing):
             grad_mode="default" if trains else draw(self.running.grad_mode),
             dirty_memory=draw(self.running.dirty),
         )
+        return self._in_parallel(draw, program) if draw(self.parallel) else program
+
+    def _in_parallel(self, draw: Draw, p: Program) -> Program:
+        """The program over ranks, in one call, with a length that they can share."""
+        spec, ranks = p.kernel, draw(self.ranks)
+        assert isinstance(spec, Torchtitan)
+        flex = spec.module == "flex"
+        ranks = min(ranks, 4) if flex else ranks
+        parts = ranks * (BLOCK if flex else 2)
+        length = -(-p.shape.q_len // parts) * parts
+        form: Any = "plain" if flex or draw(self.headtail) else "headtail"
+        shape = replace(p.shape, q_len=length, kv_len=length)
+        if flex:
+            shape = replace(shape, batch=1, q_heads=shape.q_heads // shape.kv_heads, kv_heads=1)
+            shape = replace(shape, head_dim=min(shape.head_dim, 32))
+        parallel = replace(
+            p,
+            kernel=replace(spec, context_parallel=form, block_size=128, checkpoint="none"),
+            shape=shape,
+            packed="none",
+            mask=None,
+            surround=Surround(),
+            calls=(),
+            mesh=Mesh(world_size=ranks, ranks="processes"),
+        )
+        return p if problems(parallel) else parallel
 
     def _spec(self, draw: Draw, module: Any) -> Torchtitan:
         checkpoint: Any = draw(self.checkpoint)

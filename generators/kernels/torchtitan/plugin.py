@@ -8,10 +8,11 @@ from typing import Literal
 
 from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning
 from attnfuzz.generators.kernels.conditions import differentiates
+from attnfuzz.generators.kernels.dealing import dealt, gathered, zigzag
 from attnfuzz.generators.kernels.grouping import is_grouped
 from attnfuzz.generators.kernels.packing import cuts
 from attnfuzz.generators.kernels.refusal import Refusal
-from attnfuzz.generators.kernels.shared_refusals import AUTOGRAD
+from attnfuzz.generators.kernels.shared_refusals import AUTOGRAD, MESH
 from attnfuzz.generators.kernels.torchtitan.spec import Torchtitan
 from attnfuzz.generators.model.problem import Problem, lengths
 from attnfuzz.generators.model.program import Program
@@ -25,6 +26,9 @@ DOCUMENTS = {
     "ids": "get_document_mask_mod",
     "bounds": "get_efficient_causal_mask_mod_for_packed_document",
 }
+BLOCK = 128
+"""Tokens of a block of a BlockMask, by default."""
+
 PATTERNS = {
     "causal": "get_causal_mask_mod()",
     "window": "get_sliding_window_mask_mod({})",
@@ -44,12 +48,14 @@ class TorchtitanPlugin(KernelPlugin[Torchtitan]):
     spec_class = Torchtitan
     package = "torchtitan"
     interchangeable = False
+    spreads_itself = True
     refusals = (
         Refusal(
             pattern=r"FlexAttention does not support backward on (CPU|MPS)\.",
             why="flex_attention has no backward on this device",
             needs=differentiates_flex,
         ),
+        *MESH,
         *AUTOGRAD,
     )
 
@@ -57,7 +63,7 @@ class TorchtitanPlugin(KernelPlugin[Torchtitan]):
 
     def inputs(self, scene: Scene) -> Inputs:
         spec = self.spec(scene.program)
-        inputs = Inputs(imports=_imports(spec, scene), globals=_module(spec))
+        inputs = Inputs(imports=_imports(spec, scene), globals=_module(spec, scene))
         if spec.documents != "none":
             inputs.statements += _documents(spec, scene)
         if scene.program.mask is not None:
@@ -71,11 +77,15 @@ class TorchtitanPlugin(KernelPlugin[Torchtitan]):
         if spec.module == "flex":
             inputs.statements += _block_mask(spec, scene)
             inputs.arguments.append("block_mask")
+            if spec.context_parallel != "none":
+                shard = "cp_shard(MESH, (q.transpose(1, 2),), block_mask, None)"
+                inputs.statements.append(f"_, block_mask = {shard}")
         return inputs
 
     def call(self, scene: Scene, inputs: Inputs) -> Body:
         spec = self.spec(scene.program)
-        args = [f"{name}.transpose(1, 2)" for name in ("q", "k", "v")]
+        parallel = spec.context_parallel != "none"
+        args = [f"{name}{'' if parallel else '.transpose(1, 2)'}" for name in ("q", "k", "v")]
         if spec.module == "flex":
             args.append("attention_masks=block_mask")
         elif spec.pattern == "all":
@@ -84,7 +94,14 @@ class TorchtitanPlugin(KernelPlugin[Torchtitan]):
             args.append(f"scale={spec.scale!r}")
         if is_grouped(scene.program):
             args.append("enable_gqa=True")
-        return Body([f"inner_attention({', '.join(args)}).transpose(1, 2)"])
+        call = f"inner_attention({', '.join(args)})"
+        if not parallel:
+            return Body([f"{call}.transpose(1, 2)"])
+        order = None
+        if scene.program.mesh is not None and spec.context_parallel == "headtail":
+            order = zigzag(scene.q_len, scene.program.mesh.world_size)
+        whole, result = gathered(order)
+        return Body([result], [*dealt(order), f"out = {call}", whole])
 
     def meaning(self, scene: Scene, inputs: Inputs) -> Meaning:
         hide = 'scores = scores.masked_fill(~seen, float("-inf"))'
@@ -98,7 +115,6 @@ class TorchtitanPlugin(KernelPlugin[Torchtitan]):
         for key, wrong in (
             ("transform", p.transform != "none"),
             ("autocast", p.autocast is not None),
-            ("mesh", p.mesh is not None),
             ("training.double", p.training is not None and p.training.double),
         ):
             if wrong:
@@ -106,6 +122,7 @@ class TorchtitanPlugin(KernelPlugin[Torchtitan]):
         for key, q_len, kv_len in lengths(p):
             if not q_len or q_len != kv_len:
                 yield Problem(f"{key}.kv_len", f"expected q_len ({q_len}), and at least 1")
+        yield from _mesh_problems(p, kernel)
         sdpa = kernel.module == "sdpa"
         causal = kernel.pattern in ("causal", "window")
         for key, wrong, why in (
@@ -120,6 +137,9 @@ class TorchtitanPlugin(KernelPlugin[Torchtitan]):
         ):
             if wrong:
                 yield Problem(key, f"expected {why}")
+
+    def distributable(self, kernel: Torchtitan) -> bool:
+        return kernel.context_parallel != "none"
 
     def depends_on_batch(self, kernel: Torchtitan) -> bool:
         """Documents differ between entries."""
@@ -145,6 +165,11 @@ class TorchtitanPlugin(KernelPlugin[Torchtitan]):
             kernel = replace(kernel, sequences=Torchtitan().sequences)
         if kernel.pattern not in ("window", "fixed_block"):
             kernel = replace(kernel, window=Torchtitan().window)
+        if program.mesh is None or kernel.context_parallel == "none":
+            kernel = replace(kernel, context_parallel="none")
+            program = replace(program, mesh=None)
+        elif kernel.module == "flex":
+            kernel = replace(kernel, context_parallel="plain", block_size=128)
         mask = program.mask if kernel.module == "flex" else None
         return replace(program, kernel=kernel, mask=mask, score_mod=None)
 
@@ -158,14 +183,47 @@ def _imports(spec: Torchtitan, scene: Scene) -> list[str]:
     if spec.checkpoint != "none":
         policy = CHECKPOINTS[spec.checkpoint]
         lines.append(f"from torchtitan.distributed.activation_checkpoint import {policy}")
+    if spec.context_parallel != "none":
+        used = "apply_cp_to_forward" + (", cp_shard" if spec.module == "flex" else "")
+        lines.append(f"from torchtitan.distributed.context_parallel import {used}")
     return lines
 
 
-def _module(spec: Torchtitan) -> list[str]:
+def _mesh_problems(p: Program, kernel: Torchtitan) -> Iterator[Problem]:
+    """What context parallelism needs of the ranks, and of the lengths that they share."""
+    mesh = p.mesh
+    if mesh is None or kernel.context_parallel == "none":
+        if (mesh is None) != (kernel.context_parallel == "none"):
+            yield Problem("mesh", "expected two processes or more with context parallelism alone")
+        return
+    if mesh.ranks != "processes" or mesh.plain_mask:
+        yield Problem("mesh.ranks", "expected processes, and no plain mask")
+    if {mesh.q, mesh.k, mesh.v} != {"replicate"}:
+        yield Problem("mesh.q", "expected replicate, and so k and v: each rank takes its part")
+    flex = kernel.module == "flex"
+    parts = mesh.world_size * (BLOCK if flex else 2 if kernel.context_parallel != "plain" else 1)
+    for key, q_len, _ in lengths(p):
+        if q_len % parts:
+            yield Problem(f"{key}.q_len", f"expected a multiple of {parts} for the ranks")
+    for key, wrong, why in (
+        ("kernel.context_parallel", flex and kernel.context_parallel != "plain", "plain with flex"),
+        ("packed", p.packed != "none", "none with context parallelism"),
+        ("surround", p.surround.rope or p.surround.qk_norm, "neither with context parallelism"),
+        ("kernel.block_size", flex and kernel.block_size != BLOCK, "128"),
+    ):
+        if wrong:
+            yield Problem(key, f"expected {why}")
+
+
+def _module(spec: Torchtitan, scene: Scene) -> list[str]:
     """Statements for the module; a policy is applied to the blocks of a model, called layers."""
-    name = MODULES[spec.module]
-    size = f"block_size={spec.block_size}" if spec.block_size != 128 else ""
+    name, mesh = MODULES[spec.module], scene.program.mesh
+    size = f"block_size={spec.block_size}" if spec.block_size != BLOCK else ""
     lines = [f"inner_attention = {name}({name}.Config({size}))"]
+    if mesh is not None:
+        group = ['dist.init_process_group("gloo")']
+        group.append(f'MESH = init_device_mesh("cpu", ({mesh.world_size},))')
+        lines = [*group, *lines, "apply_cp_to_forward([inner_attention], MESH)"]
     if spec.checkpoint == "none":
         return lines
     policy = CHECKPOINTS[spec.checkpoint]

@@ -25,7 +25,9 @@ class Torchtitan:
     before the block, with blocks of `block_size`.
 
     `checkpoint`: the trainer's activation checkpointing of the module: `full`, or `selective`,
-    which saves what is costly and every second matrix product."""
+    which saves what is costly and every second matrix product. `context_parallel`: the ranks of the
+    program's mesh, which are processes, each have a part of the sequence, as the trainer's
+    `apply_cp_to_forward` wants it: contiguous, or (for SDPA) the n-th part from both ends."""
 
     __pydantic_config__ = STRICT
     kind: Literal["torchtitan"] = "torchtitan"
@@ -37,3 +39,4 @@ class Torchtitan:
     block_size: Literal[128, 16, 32, 64, 256] = 128
     checkpoint: Literal["none", "full", "selective"] = "none"
     scale: Scale | None = None
+    context_parallel: Literal["none", "plain", "headtail"] = "none"

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning
 from attnfuzz.generators.kernels.conditions import differentiates
+from attnfuzz.generators.kernels.dealing import dealt, gathered, striped, zigzag
 from attnfuzz.generators.kernels.refusal import Refusal
 from attnfuzz.generators.kernels.yunchang.spec import Yunchang
 from attnfuzz.generators.model.problem import Problem, lengths
@@ -64,17 +65,12 @@ class YunchangPlugin(KernelPlugin[Yunchang]):
 
     def call(self, scene: Scene, inputs: Inputs) -> Body:
         spec, order = self.spec(scene.program), _order(scene, self.spec(scene.program))
-        taken = "t.transpose(1, 2)" + ("[:, order]" if order else "")
-        statements = [f"order = {order}"] if order else []
-        whole = f"DTensor.from_local({taken}, MESH, [Replicate()])"
-        shards = f"{whole}.redistribute(MESH, [Shard(1)])"
-        statements.append(f"q, k, v = ({shards}.to_local() for t in (q, k, v))")
+        statements = dealt(order)
         given = ["q", "k", "v", *(["causal=True"] if spec.causal else [])]
         given += [f"softmax_scale={spec.scale!r}"] if spec.scale is not None else []
         statements.append(f"out = long_context_attention({', '.join(given)})")
-        statements.append("out = DTensor.from_local(out, MESH, [Shard(1)]).full_tensor()")
-        back = "[:, order.argsort()]" if order else ""
-        return Body([f"out{back}.transpose(1, 2)"], statements)
+        whole, result = gathered(order)
+        return Body([result], [*statements, whole])
 
     def meaning(self, scene: Scene, inputs: Inputs) -> Meaning:
         spec, modify = self.spec(scene.program), []
@@ -173,11 +169,9 @@ def _order(scene: Scene, spec: Yunchang) -> str | None:
     mesh = scene.program.mesh
     assert mesh is not None
     ring = mesh.world_size // spec.ulysses
-    tokens = f"torch.arange({scene.q_len})"
     if spec.ring == "zigzag":
-        first = f"{tokens}.view({2 * ring}, -1)"
-        return f"torch.stack(({first}, {first}.flip(0)), dim=1)[:{ring}].flatten()"
-    return f"{tokens}.view(-1, {ring}).T.flatten()" if spec.ring == "strip" else None
+        return zigzag(scene.q_len, ring)
+    return striped(scene.q_len, ring) if spec.ring == "strip" else None
 
 
 PLUGIN = YunchangPlugin()

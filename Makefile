@@ -3,6 +3,7 @@
 # make test-fast   those that take a moment
 # make lint   ruff, mypy, import-linter and vulture
 # make kernels   .venv-kernels: the same torch with Triton, flash_attn and torch_npu, for virtual targets too
+# make systems   .venv-systems: the same torch with transformers and the other systems whose attention is a kernel
 # make clean   take away what these have made
 
 VENV := .venv
@@ -10,6 +11,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.attnfuzz-installed
 KERNELS := .venv-kernels
 KERNELS_STAMP := $(KERNELS)/.installed
+SYSTEMS := .venv-systems
+SYSTEMS_STAMP := $(SYSTEMS)/.installed
 SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	"$$p" -c '$(SUPPORTED)' 2>/dev/null && { echo $$p; break; }; done)
@@ -18,7 +21,7 @@ TWO := -n 2 --dist worksteal
 RESULTS := campaigns/smoke-$(shell date +%Y%m%d-%H%M%S)
 
 .DEFAULT_GOAL := help
-.PHONY: help install fuzz browser test test-fast lint kernels clean
+.PHONY: help install fuzz browser test test-fast lint kernels systems clean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -72,5 +75,16 @@ $(KERNELS_STAMP): $(STAMP)
 
 kernels: $(KERNELS_STAMP)
 
+# Another toolchain of its own: the systems bring packages along that the base install does not
+# have. Their own pins of torch and of what their trainers need are left out.
+$(SYSTEMS_STAMP): $(STAMP) systems.txt
+	$(BIN)/python -m venv --without-pip --clear $(SYSTEMS)
+	@$(BIN)/python -c "import site; print(site.getsitepackages()[0])" \
+		> $$($(SYSTEMS)/bin/python -c "import site; print(site.getsitepackages()[0])")/base.pth
+	$(SYSTEMS)/bin/python -m pip install -q --no-deps -r systems.txt
+	@touch $(SYSTEMS_STAMP)
+
+systems: $(SYSTEMS_STAMP)
+
 clean:
-	rm -rf $(VENV) $(KERNELS) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) $(KERNELS) $(SYSTEMS) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -36,6 +36,9 @@ SIGNIFICANT = (
     "torch/distributed/",
     "torch_npu/",
     "flash_attn/",
+    "transformers/",
+    "torchtitan/",
+    "yunchang/",
     "triton/",
 )
 

@@ -55,6 +55,8 @@ def preload_torch() -> None:
     torch._inductor.config.fx_graph_cache = False
     torch._inductor.config.fx_graph_remote_cache = False
     torch._functorch.config.enable_autograd_cache = False
+    if tqdm := sys.modules.get("tqdm"):  # Inductor's progress bar, where it is installed
+        tqdm.tqdm.monitor_interval = 0  # no thread to watch over it
     importlib.import_module(f"{__package__}.execute")
 
 

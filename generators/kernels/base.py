@@ -160,6 +160,9 @@ class KernelPlugin(Generic[K]):
     takes_nothing: ClassVar[frozenset[str]] = frozenset()
     """Which of "batch" and "heads" may be empty, beside the lengths."""
 
+    spreads_itself: ClassVar[bool] = False
+    """Whether it makes the group of its ranks, and deals out among them what each has whole."""
+
     refusals: ClassVar[tuple[Refusal, ...]] = ()
     """What torch declines by design of what its programs may require."""
 

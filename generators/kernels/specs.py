@@ -17,8 +17,11 @@ from attnfuzz.generators.kernels.multihead_attention.spec import MultiheadAttent
 from attnfuzz.generators.kernels.nested_sdpa.spec import NestedSdpa
 from attnfuzz.generators.kernels.npu_fusion_attention.spec import NpuFusionAttention
 from attnfuzz.generators.kernels.sdpa.spec import Sdpa
+from attnfuzz.generators.kernels.torchtitan.spec import Torchtitan
 from attnfuzz.generators.kernels.transformer_layer.spec import TransformerLayer
+from attnfuzz.generators.kernels.transformers.spec import Transformers
 from attnfuzz.generators.kernels.varlen.spec import Varlen
+from attnfuzz.generators.kernels.yunchang.spec import Yunchang
 
 Kernel = Annotated[
     Sdpa
@@ -31,7 +34,10 @@ Kernel = Annotated[
     | TransformerLayer
     | NestedSdpa
     | Varlen
-    | Graph,
+    | Graph
+    | Transformers
+    | Torchtitan
+    | Yunchang,
     Field(discriminator="kind"),
 ]
 """What computes the attention. Their order is part of the order in which programs are simpler: a

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.methods.registry import method_of
 from attnfuzz.generators.model.program import Mesh
 from attnfuzz.generators.render.scene import Scene
@@ -13,10 +14,15 @@ BACKENDS = {"cpu": "gloo", "cuda": "nccl", "npu": "hccl"}
 """Of process groups, by device."""
 
 
+def _shared_out(scene: Scene) -> Mesh | None:
+    """The program's mesh, unless its kernel does by itself what is about it."""
+    return None if plugin_of(scene.program).spreads_itself else scene.program.mesh
+
+
 def set_up(scene: Scene) -> list[str]:
     """Statements for the process group and `MESH`: one process, as many as `torchrun` starts, or a
     group of ranks of which this process simulates every one, or is the first."""
-    mesh, method = scene.program.mesh, method_of(scene.program)
+    mesh, method = _shared_out(scene), method_of(scene.program)
     if mesh is None:
         return []
     if method is not None:
@@ -42,7 +48,7 @@ def set_up(scene: Scene) -> list[str]:
 def distributed(scene: Scene, names: list[str]) -> list[str]:
     """Statements that make DTensors of the arguments `names`: q, k and v as the mesh says, the
     others replicated; a mask that the program leaves plain stays so."""
-    mesh = scene.program.mesh
+    mesh = _shared_out(scene)
     if mesh is None:
         return []
     lines = [f"{name} = {_placed(name, getattr(mesh, name))}" for name in ("q", "k", "v")]
@@ -77,7 +83,7 @@ def _is_simulated(mesh: Mesh, scene: Scene) -> bool:
 
 def gathered(scene: Scene, out: str) -> str:
     """The whole result as a plain tensor, which all simulated ranks must agree on."""
-    mesh = scene.program.mesh
+    mesh = _shared_out(scene)
     if mesh is None:
         return out
     spread = {mesh.q, mesh.k, mesh.v} != {"replicate"}

@@ -136,6 +136,14 @@ PROFILES: dict[str, Profile] = {
     "varlen": Profile(
         (("varlen", 1),), (("none", 1), ("eager", 1), ("aot_eager", 2), ("inductor", 3))
     ),
+    "transformers": Profile(
+        (("transformers", 1),),
+        (("none", 5), ("eager", 1), ("aot_eager", 4), ("inductor", 2)),
+    ),
+    "torchtitan": Profile(
+        (("torchtitan", 1),), (("none", 2), ("eager", 1), ("aot_eager", 4), ("inductor", 3))
+    ),
+    "yunchang": Profile((("yunchang", 1),), (("none", 1),)),
     "function": Profile(
         (("function", 1),), (("none", 2), ("eager", 2), ("aot_eager", 3), ("inductor", 3))
     ),

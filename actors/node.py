@@ -62,9 +62,9 @@ def digest() -> str:
     return found.hexdigest()[:16]
 
 
-def settle(config: WorkerConfig, away: Away) -> tuple[WorkerConfig, Scratch, dict[str, str]]:
-    """The configuration as it is on this machine, the scratch folder, which is gone with this
-    process, and what each target found. Raises SandboxError where programs cannot run here."""
+def settle(config: WorkerConfig, away: Away) -> tuple[WorkerConfig, Scratch]:
+    """The configuration as it is on this machine, and the scratch folder, which is gone with this
+    process. Raises SandboxError where programs cannot run here."""
     if away.code != digest():
         raise SandboxError(
             f"{platform.node()}: expected attnfuzz {away.code}, got {digest()}: another text of "
@@ -73,7 +73,6 @@ def settle(config: WorkerConfig, away: Away) -> tuple[WorkerConfig, Scratch, dic
     python = away.toolchain or sys.executable
     if not os.access(python, os.X_OK):
         raise SandboxError(f"{platform.node()}: toolchain: there is no interpreter {python}")
-    found = _targets(config.targets, python)
     scratch = Scratch.create()
     preload = []
     for place, (name, text) in enumerate(away.preload):
@@ -82,10 +81,10 @@ def settle(config: WorkerConfig, away: Away) -> tuple[WorkerConfig, Scratch, dic
         file.write_text(text, encoding="utf-8")
         preload.append(str(file))
     settled = replace(config, scratch=str(scratch.root), toolchain=python, preload=tuple(preload))
-    return settled, scratch, found
+    return settled, scratch
 
 
-def _targets(names: tuple[str, ...], python: str) -> dict[str, str]:
+def found_by(names: tuple[str, ...], python: str) -> dict[str, str]:
     """What each target found. Raises SandboxError where one cannot be served; that of the CPU shows
     when its sandbox starts."""
     if all(name == DEFAULT or name not in TARGETS for name in names):

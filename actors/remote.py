@@ -12,7 +12,7 @@ from typing import Any
 
 import ray
 
-from attnfuzz.actors.node import About, Away, settle
+from attnfuzz.actors.node import About, Away, found_by, settle
 from attnfuzz.actors.runs import ReproRun, ReproTask, RunSettings
 from attnfuzz.actors.sandbox import confine
 from attnfuzz.actors.sandbox.sandbox import SandboxError
@@ -45,10 +45,12 @@ class Board:
         return self._at.pop(worker, None)
 
 
-@ray.remote(num_cpus=1, max_restarts=2)
-class Worker:
+class WorkerProcess:
     """An `Executor` in a process of its own, which is a subreaper: what escapes a dead zygote
     becomes its child. It dies with the process that Ray started it from."""
+
+    executor: type[Executor] = Executor
+    found_by = staticmethod(found_by)
 
     def __init__(
         self,
@@ -69,9 +71,10 @@ class Worker:
         self._scratch: Scratch | None = None
         self._targets: dict[str, str] = {}
         if away is not None:
-            config, self._scratch, self._targets = settle(config, away)
+            config, self._scratch = settle(config, away)
+            self._targets = self.found_by(config.targets, config.toolchain)
         self._config = config
-        self._executor = Executor(config, self._note)
+        self._executor = self.executor(config, self._note)
 
     def _note(self, program: str) -> None:
         print(f"attnfuzz: program {program}", flush=True)  # by it Ray's log of this worker is found
@@ -129,3 +132,6 @@ class Worker:
         self._executor.close()
         if self._scratch is not None:
             self._scratch.close()
+
+
+Worker: Any = ray.remote(num_cpus=1, max_restarts=2)(WorkerProcess)

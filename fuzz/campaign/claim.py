@@ -29,8 +29,8 @@ SIDES = ("", "-journal", "-wal", "-shm")
 
 @dataclass
 class Claim:
-    """What a launch has made in `directory`: `files` and `folders` (innermost first), before its campaign has
-    `begun`."""
+    """What a launch has made in `directory`: `files` and `folders` (innermost first), before its
+    campaign has `begun`."""
 
     directory: Path
     files: list[Path]
@@ -43,8 +43,8 @@ class Claim:
         taken_by = self.lease.lost_to if self.lease is not None else None
         if taken_by is not None:
             raise CampaignError(
-                f"{self.directory}: {taken_by}, has taken the campaign over, as this one did not answer "
-                "for too long."
+                f"{self.directory}: {taken_by}, has taken the campaign over, as this one did not "
+                "answer for too long."
             )
 
     def take_back(self) -> None:

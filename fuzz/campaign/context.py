@@ -26,7 +26,8 @@ from attnfuzz.fuzz.reduce.variants import Releases, Variants, variants
 @dataclass(kw_only=True)
 class Context:
     """See the module's docstring. `environment` gives that of the toolchain of a target's workers,
-    `active` what is under investigation, `reliability` says by a bucket's id how often its first program failed ("5/5"),
+    `active` what is under investigation, `reliability` says by a bucket's id how often its first
+    program failed ("5/5"),
     `defects` are tracebacks of our own. `reassessed` are ids of programs that were found to fail
     mostly in another way than they were found with."""
 

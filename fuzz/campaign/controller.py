@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import shutil
 import signal
 import tempfile
 import threading
@@ -53,6 +54,8 @@ GRACE_S = 30.0
 
 MAX_DEFECTS = 20
 """Tasks lost by our own fault after which a campaign stops: something is wrong with everything."""
+
+ROOM_BYTES = 16 << 20
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
@@ -115,6 +118,7 @@ class Campaign:
         self._stop = threading.Event()
         self._defects: list[str] = []
         self._lost = 0
+        self._shown = float("-inf")
         self._executed_before = store.totals().executed
         self._started = clock()
 
@@ -134,7 +138,6 @@ class Campaign:
         return CampaignResult(ended, self._directory, snapshot)
 
     def _loop(self) -> str:
-        last_shown = float("-inf")
         while not self._stop.is_set():
             elapsed = self._clock() - self._started
             if self._timetable.must_wind_down(elapsed):
@@ -145,17 +148,25 @@ class Campaign:
                 return "budget" if self._max_shards is None else "nothing left"
             if elapsed >= self._timetable.seconds + min(GRACE_S, self._timetable.seconds / 10):
                 return "budget"
+            if not has_room(self._directory):
+                self._show(elapsed, "waiting for room on the disk")
+                self._stop.wait(TICK_S)
+                continue
             finished = self._pool.wait(TICK_S)
             if self._stop.is_set():
                 break  # Ctrl-C reaches the workers too: what comes back now may be cut short
             for one in finished:
                 self._take(one)
-            if self._clock() - last_shown >= TICK_S:
-                last_shown = self._clock()
-                snapshot = self._snapshot(self._doing(elapsed))
-                self._on_snapshot(snapshot)
-                self._recorder.record_sometimes(snapshot, last_shown)
+            if self._clock() - self._shown >= TICK_S:
+                snapshot = self._show(elapsed, self._doing(elapsed))
+                self._recorder.record_sometimes(snapshot, self._shown)
         return "interrupted"
+
+    def _show(self, elapsed: float, doing: str) -> Snapshot:
+        self._shown = self._clock()
+        snapshot = self._snapshot(doing)
+        self._on_snapshot(snapshot)
+        return snapshot
 
     def _fill(self) -> bool:
         """Give every free slot a task. True where there is one that waits for a worker."""
@@ -278,6 +289,12 @@ class Campaign:
             defects=by_status.get("defect", 0) + len(self._defects) + len(self._queue.defects),
             buckets=bucket_views(self._queue, self._store),
         )
+
+
+def has_room(directory: Path) -> bool:
+    """Whether the disk has room for what a step writes. Where it has not, nothing is taken from the
+    workers until it has."""
+    return shutil.disk_usage(directory).free >= ROOM_BYTES
 
 
 @contextlib.contextmanager

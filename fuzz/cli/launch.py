@@ -15,7 +15,6 @@ from attnfuzz.fuzz.report.escape import say
 from attnfuzz.fuzz.shipped import configuration
 from attnfuzz.generators.model.outcome import OF_SETUP
 
-
 if TYPE_CHECKING:
     from attnfuzz.fuzz.campaign.config import CampaignConfig
 

@@ -195,7 +195,7 @@ class Chaos:
         node = self._random.choice(self._cluster.nodes)
         raylet = self._cluster.raylet(node)
         raylet.suspend()
-        time.sleep(self._random.uniform(1, 20))
+        time.sleep(self._random.uniform(1, 90))  # Ray takes it for dead after half a minute or more
         raylet.resume()
         time.sleep(1)
         if not node.any_processes_alive() or self._random.random() < 0.5:

@@ -156,6 +156,9 @@ class StubPool:
     def serves(self, target: str) -> bool:
         return True
 
+    def states(self) -> dict[str, int]:
+        return {"idle": self.free, "busy": self.size - self.free}
+
     def environment(self, target: str | None = None) -> dict[str, str]:
         return {**VERSIONS, "target": self._target}
 

@@ -21,11 +21,6 @@ SETTINGS = {
     "RAY_memory_monitor_refresh_ms": "0",
     "RAY_worker_niceness": "0",
     "SPT_NOENV": "1",
-    # A node that does not answer is dead after 10 s and not after a minute.
-    "RAY_health_check_initial_delay_ms": "2000",
-    "RAY_health_check_period_ms": "2000",
-    "RAY_health_check_timeout_ms": "2000",
-    "RAY_health_check_failure_threshold": "4",
     "PYTHONPATH": str(ROOT),
 }
 """Of every process of the cluster."""

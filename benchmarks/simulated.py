@@ -63,14 +63,14 @@ class SimulatedExecutor(Executor):
         self._at(program_id(program))
         time.sleep(PROGRAM_S)
         node = ray.get_runtime_context().get_node_id()
-        return judged(program, {f"{settings.target or self._first} on {node}": 1})
+        return judged(program, (f"{settings.target or self._first} on {node}",))
 
     def close(self) -> None:
         self._below.kill()
         super().close()
 
 
-def judged(program: Program, features: dict[str, int] | None = None) -> Outcome:
+def judged(program: Program, features: tuple[str, ...] = ()) -> Outcome:
     """What a program does: three faults, told by its parts."""
     if program.mask is not None and program.training is not None:
         return _failed("masks are broken in training", features)
@@ -78,22 +78,26 @@ def judged(program: Program, features: dict[str, int] | None = None) -> Outcome:
         return _failed("heads are broken", features)
     if program.shape.batch > 2:
         return _failed("batches are broken", features)
-    return Outcome(status="passed", features=features or {})
+    return Outcome(status="passed", features=features)
 
 
-def _failed(message: str, features: dict[str, int] | None) -> Outcome:
+def _failed(message: str, features: tuple[str, ...]) -> Outcome:
     raised = Raised(type="RuntimeError", message=message)
     failure = Failure(
         kind=FailureKind.COMPILE_ERROR, phase=Phase.COMPILE, layer=Layer.INDUCTOR, raised=raised
     )
-    return Outcome(status="failed", failure=failure, features=features or {})
+    return Outcome(status="failed", failure=failure, features=features)
+
+
+def _finds_nothing(names: tuple[str, ...], python: str) -> dict[str, str]:
+    return {}
 
 
 class SimulatedProcess(WorkerProcess):
     """A worker with such an executor, whose scripts fail as their programs do."""
 
     executor = SimulatedExecutor
-    found_by = staticmethod(lambda targets, toolchain: {})
+    found_by = staticmethod(_finds_nothing)
 
     def run_script(self, task: ReproTask) -> list[ReproRun]:
         return [ReproRun(1, "RuntimeError: simulated")] * task.runs

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,9 +30,9 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-def left_by(directory: Path, *, age: float = 0.0, **changes: object) -> None:
+def left_by(directory: Path, *, age: float = 0.0, **changes: Any) -> None:
     """A lease that somebody took and has not renewed for `age` seconds."""
-    holder = replace(this_process(), **changes)  # type: ignore[arg-type]
+    holder = replace(this_process(), **changes)
     (directory / LEASE).write_text(json.dumps(asdict(holder)))
     now = time.time() - age
     os.utime(directory / LEASE, (now, now))
@@ -69,7 +70,7 @@ def test_one_that_nobody_renews_is_taken(tmp_path: Path) -> None:
     ],
 )
 def test_who_has_ended_on_this_machine_is_known_at_once(
-    tmp_path: Path, changes: dict[str, object], dead: bool
+    tmp_path: Path, changes: dict[str, Any], dead: bool
 ) -> None:
     left_by(tmp_path, **changes)
     there = holder_of(tmp_path)
@@ -112,6 +113,7 @@ def test_who_has_slept_writes_nothing_any_more(tmp_path: Path) -> None:
 LATER = """
 import sys, time
 from pathlib import Path
+from typing import Any
 from attnfuzz.fuzz.campaign.claim import claim
 with claim(Path(sys.argv[1])) as held:
     held.begun = True

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from attnfuzz.actors.sandbox.verdict import is_defect
+from attnfuzz.actors.sandbox.verdict import is_defect, is_of_machine
 from attnfuzz.corpus.bucket import Bucket
 from attnfuzz.corpus.known_before import write_known_before
 from attnfuzz.corpus.known_issues import load_known_issues, match
@@ -143,6 +143,9 @@ class FindingsQueue:
 
     def receive(self, row: FailureRow) -> None:
         """Takes in a recorded failure with which something is left to do."""
+        if is_of_machine(row.outcome):
+            self._store.update_failure(row.program_id, State.SET_ASIDE)
+            return
         self._since.setdefault(row.program_id, self._clock())
         suspects: Sequence[Suspect] = ()
         if row.bucket is None:

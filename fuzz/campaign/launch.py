@@ -64,6 +64,11 @@ def launch(
         check_setup(config, pool, where)
         store.begin(config.seed, config.model_dump(mode="json"), pool.environment())
         made.begun = True
+        if config.ray_address is not None:
+            from attnfuzz.fuzz.campaign.metrics import Metrics
+
+            told = Metrics(pool.states, lambda: store.totals().cpu)
+            on_snapshot = told.beside(on_snapshot)
         campaign = Campaign(
             config, directory, pool, store, on_snapshot, scratch=scratch.root, clock=clock
         )

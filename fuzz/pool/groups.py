@@ -76,14 +76,19 @@ class WorkerGroup:
 
 def room(groups: Sequence[WorkerGroup], node: Mapping[str, float]) -> list[int]:
     """How many workers of each group fit on a node with those resources, where the count of the
-    group is open (0 for the others). Who needs a device comes first: a CPU is anybody's."""
+    group is open (0 for the others). Who needs a device comes first, and keeps a CPU for it where
+    there is such a device: a CPU is anybody's."""
     left, fit = dict(node), [0] * len(groups)
     order = sorted(range(len(groups)), key=lambda place: (-len(groups[place].needs), place))
     for place in order:
-        if groups[place].count is None:
-            fit[place] = _times(groups[place].needs, left)
-            for name, each in groups[place].needs.items():
-                left[name] = left.get(name, 0.0) - each * fit[place]
+        group = groups[place]
+        count = _times(group.needs, left)
+        if group.count is None:
+            fit[place] = count
+        elif len(group.needs) == 1:  # any node's CPUs will do for them
+            continue
+        for name, each in group.needs.items():
+            left[name] = left.get(name, 0.0) - each * min(count, group.count or count)
     return fit
 
 

@@ -43,6 +43,9 @@ class Pool(Protocol):
     def serves(self, target: str) -> bool:
         """Whether it has workers for that target, free or not."""
 
+    def states(self) -> dict[str, int]:
+        """How many workers are busy, idle, starting, or waiting to be started again."""
+
     def environment(self, target: str | None = None) -> dict[str, str]:
         """What the programs run on: versions of Python, torch, compiler; the machine. Those of a
         `target` may run on other machines than others."""
@@ -89,6 +92,9 @@ class InlinePool:
 
     def serves(self, target: str) -> bool:
         return True
+
+    def states(self) -> dict[str, int]:
+        return {"idle" if self.free else "busy": 1}
 
     def environment(self, target: str | None = None) -> dict[str, str]:
         return self._executor.environment

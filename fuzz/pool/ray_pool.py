@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -231,7 +231,7 @@ class RayPool:
         if slot.node is not None:
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(slot.node, soft=False)
         # We replace dead workers ourselves, with the task they died of counted.
-        made = Worker.options(max_restarts=0, **options)  # type: ignore[attr-defined]
+        made = Worker.options(max_restarts=0, **options)
         return made.remote(config, away, self._board, slot.name)
 
     def _make_board(self) -> Any:
@@ -375,9 +375,6 @@ class RayPool:
         self._empty(slot, pause)
         if running is not None:
             self._waiting.append(running)
-
-    def set_aside(self, programs: Iterable[str]) -> None:
-        self.deaths.set_aside |= set(programs)
 
 
 def _cpus(groups: Sequence[WorkerGroup]) -> int:

@@ -99,6 +99,9 @@ class FakePool:
     def serves(self, target: str) -> bool:
         return True
 
+    def states(self) -> dict[str, int]:
+        return {"idle": self.free, "busy": self.size - self.free}
+
     def environment(self, target: str | None = None) -> dict[str, str]:
         return {"torch": "2.13.0", "python": "3.11", "target": "cpu"}
 

@@ -2,44 +2,99 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import platform
 import signal
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import ray
 
-from attnfuzz.actors.runs import RunSettings
+from attnfuzz.actors.node import About, Away, found_by, settle
+from attnfuzz.actors.runs import ReproRun, ReproTask, RunSettings
 from attnfuzz.actors.sandbox import confine
 from attnfuzz.actors.sandbox.sandbox import SandboxError
+from attnfuzz.actors.sandbox.scratch import Scratch
+from attnfuzz.actors.scripts import run_repro
 from attnfuzz.actors.shard import Shard, ShardReport
 from attnfuzz.actors.targets import gpu_assignment
 from attnfuzz.actors.worker import Executor, WorkerConfig
 from attnfuzz.generators.model.outcome import Outcome
 from attnfuzz.generators.model.program import Program
 
+NOTED_S = 2.0
+"""Seconds that a program waits for the board; one that cannot be reached does not stop it."""
 
-@ray.remote(num_cpus=1, max_restarts=2)
-class Worker:
+
+@ray.remote(num_cpus=0)
+class Board:
+    """On the controller's machine: which program each worker is at. Where a machine dies nobody
+    else knows."""
+
+    def __init__(self) -> None:
+        self._at: dict[str, str] = {}
+
+    def note(self, worker: str, program: str) -> None:
+        """`worker` begins the program with that id."""
+        self._at[worker] = program
+
+    def at(self, worker: str) -> str | None:
+        """The id of the program at which the worker was last; it is forgotten."""
+        return self._at.pop(worker, None)
+
+
+class WorkerProcess:
     """An `Executor` in a process of its own, which is a subreaper: what escapes a dead zygote
     becomes its child. It dies with the process that Ray started it from."""
 
-    def __init__(self, config: WorkerConfig) -> None:
-        """Raises SandboxError when programs cannot run here, or it sees other devices than its
-        own."""
+    executor: type[Executor] = Executor
+    found_by = staticmethod(found_by)
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        away: Away | None = None,
+        board: Any = None,
+        name: str = "",
+    ) -> None:
+        """With `away` it shares no disk with the controller. It tells the `board` what it, called
+        `name`, is at. Raises SandboxError when programs cannot run here, or it sees other devices
+        than its own."""
         assigned = ray.get_runtime_context().get_accelerator_ids()
         if (wrong := gpu_assignment.not_pinned(config.targets, assigned)) is not None:
             raise SandboxError(wrong)
         confine.prctl(confine.PR_SET_CHILD_SUBREAPER, 1)
         confine.prctl(confine.PR_SET_PDEATHSIG, signal.SIGKILL)
-        self._executor = Executor(config)
+        self._board, self._name = board, name
+        self._scratch: Scratch | None = None
+        self._targets: dict[str, str] = {}
+        if away is not None:
+            config, self._scratch = settle(config, away)
+            self._targets = self.found_by(config.targets, config.toolchain)
+        self._config = config
+        self._executor = self.executor(config, self._note)
 
-    def environment(self) -> dict[str, str]:
-        """What the programs of the first target run on, as `Executor.environment`."""
-        return self._executor.environment
+    def _note(self, program: str) -> None:
+        print(f"attnfuzz: program {program}", flush=True)  # by it Ray's log of this worker is found
+        if self._board is not None:
+            with contextlib.suppress(Exception):  # whatever is wrong there, programs go on
+                ray.get(self._board.note.remote(self._name, program), timeout=NOTED_S)
 
-    def pid(self) -> int:
-        """The id of the actor's process."""
-        return os.getpid()
+    def _note_end(self) -> None:
+        if self._board is not None:
+            self._board.at.remote(self._name)
+
+    def about(self) -> About:
+        """What and where it is."""
+        return About(
+            node=ray.get_runtime_context().get_node_id(),
+            host=platform.node(),
+            pid=os.getpid(),
+            environment=self._executor.environment,
+            targets=self._targets,
+        )
 
     def visible_devices(self) -> dict[str, str]:
         """The variables that say which devices it sees."""
@@ -47,7 +102,10 @@ class Worker:
 
     def run_shard(self, shard: Shard) -> ShardReport:
         """As `Executor.run_shard`."""
-        return self._executor.run_shard(shard)
+        try:
+            return self._executor.run_shard(shard)
+        finally:
+            self._note_end()
 
     def check_setup(self, target: str, function: str | None) -> list[Outcome]:
         """As `Executor.check_setup`."""
@@ -55,8 +113,25 @@ class Worker:
 
     def run_programs(self, programs: Sequence[Program], settings: RunSettings) -> list[Outcome]:
         """As `Executor.run_programs`."""
-        return self._executor.run_programs(programs, settings)
+        try:
+            return self._executor.run_programs(programs, settings)
+        finally:
+            self._note_end()
+
+    def run_script(self, task: ReproTask) -> list[ReproRun]:
+        """As `run_repro`, with the toolchain and the files that are here."""
+        if self._scratch is not None:
+            config = self._config
+            task = replace(
+                task, python=config.toolchain, folder=config.scratch, preload=config.preload
+            )
+        return run_repro(task)
 
     def close(self) -> None:
         """Ends the sandboxes; the actor itself ends by ray.kill."""
         self._executor.close()
+        if self._scratch is not None:
+            self._scratch.close()
+
+
+Worker: Any = ray.remote(num_cpus=1, max_restarts=2)(WorkerProcess)

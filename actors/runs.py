@@ -23,3 +23,34 @@ class RunSettings:
     until: Until = None
     target: str | None = None
     toolchain: str | None = None
+
+
+@dataclass(frozen=True)
+class ReproTask:
+    """Run a script `runs` times in clean processes; gives a `ReproRun` for each.
+
+    `python` is the interpreter, `preload` the files loaded before the script, `timeout_s` the
+    seconds each run may take, `idle_s` for how many of them all of its processes may sleep (None:
+    all of them), `folder` an existing folder for its temporary files, `processes` how many run it
+    together, as `torchrun` would start them, `target` that whose worker is to run it.
+    """
+
+    text: str
+    python: str
+    folder: str
+    runs: int = 3
+    timeout_s: float = 120.0
+    idle_s: float | None = None
+    preload: tuple[str, ...] = ()
+    processes: int = 1
+    target: str | None = None
+
+
+@dataclass(frozen=True)
+class ReproRun:
+    """How a script ended: its exit status (negative: the signal; None: it was killed as one that
+    hangs), the last 4 MiB of what it wrote to stderr, and the CPU seconds that it used."""
+
+    status: int | None
+    stderr: str
+    cpu_s: float = 0.0

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from attnfuzz.actors.sandbox.verdict import is_defect
+from attnfuzz.actors.sandbox.verdict import is_defect, of_machine
 from attnfuzz.corpus.bucket import Bucket
 from attnfuzz.corpus.signature import signature
 from attnfuzz.generators.model.codec import program_id
@@ -22,7 +22,8 @@ class Shard:
     """`size` programs, a pure function of `campaign_seed`, `index`, `profiles` ((name, weight)
     pairs) and `functions`, which run on `target`. Failures whose strong key is in `known_keys` are
     only counted. Programs are drawn clear of the causes in `clear_of`, so far as they can be (see
-    `corpus.counterfactual`); those of `known` are behind which something else may be."""
+    `corpus.counterfactual`); those of `known` are behind which something else may be.
+    Programs whose ids are in `set_aside` are not run: their machines died while they ran."""
 
     campaign_seed: int
     index: int
@@ -33,6 +34,7 @@ class Shard:
     known: tuple[Bucket, ...] = ()
     clear_of: tuple[Bucket, ...] = ()
     target: str = "cpu"
+    set_aside: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +89,11 @@ class Tally:
     def steer(self, clear_of: Iterable[str]) -> None:
         """Counts a program that was changed to be clear of the buckets with those ids."""
         self._steered.update(clear_of)
+
+    def set_aside(self, program: Program) -> None:
+        """Counts a program that is not run, as its machines died of it."""
+        self._counts["set_aside"] += 1
+        self._failures.append((program, of_machine()))
 
     def add(self, program: Program, outcome: Outcome) -> None:
         """Counts one outcome, and keeps it if it is new."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from attnfuzz.actors.oracles import compile_time as growth
@@ -22,6 +22,7 @@ from attnfuzz.corpus.bucket import Bucket
 from attnfuzz.corpus.counterfactual import counterfactuals, steered
 from attnfuzz.corpus.signature import signature
 from attnfuzz.generators.kernels import refusals
+from attnfuzz.generators.model.codec import program_id
 from attnfuzz.generators.model.outcome import Outcome
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.strategies.shards import shard_programs
@@ -34,7 +35,7 @@ class WorkerConfig:
     """What a worker is. `toolchain` is a Python interpreter with torch, `scratch` the root of a
     `Scratch`, `preload` paths of files that the sandbox executes before each program. What is not
     to run elsewhere runs on the first of `targets`. `per_device` is how many workers share an
-    accelerator."""
+    accelerator. All paths are those of the machine on which the worker runs, see `actors.node`."""
 
     scratch: str
     toolchain: str = sys.executable
@@ -49,12 +50,16 @@ class Executor:
     """Runs programs and shards, one at a time, in a sandbox for each target that is needed.
     `environment` says on what the first target's run."""
 
-    def __init__(self, config: WorkerConfig) -> None:
-        """Starts the first target's sandbox. Raises SandboxError when programs cannot run here."""
+    def __init__(
+        self, config: WorkerConfig, at: Callable[[str], None] = lambda program: None
+    ) -> None:
+        """Starts the first target's sandbox; `at` is told the id of each program before it runs.
+        Raises SandboxError when programs cannot run here."""
         for name in config.targets:
             if name not in TARGETS:
                 raise SandboxError(f"target {name}: programs run on {', '.join(TARGETS)} only")
         self._config = config
+        self._at = at
         self._sandboxes: dict[str, Sandbox] = {}
         self._others: dict[tuple[str, str], Sandbox] = {}
         self._sandbox(self._first)
@@ -97,6 +102,9 @@ class Executor:
         for each in drawn:
             program, met = steered(each, shard.clear_of)
             tally.steer(met)
+            if program_id(program) in shard.set_aside:
+                tally.set_aside(program)
+                continue
             outcome = self._run(program, settings, native=False)
             tally.add(program, outcome)
             for behind in _behind(program, outcome, shard.known):
@@ -147,6 +155,7 @@ class Executor:
         unfit = where.unfit(program, bool(self._config.preload))
         if unfit is not None:
             return Outcome(status="rejected", rejection=f"not for {target}: {unfit}")
+        self._at(program_id(program))
         job = where.job(program, refusals.for_program(program), deadlines)
         text, patient = where.source(program), settings.confirm_hang
         if settings.toolchain is None:

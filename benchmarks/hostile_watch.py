@@ -150,7 +150,16 @@ class StubPool:
     def free(self) -> int:
         return 1 - len(self._waiting)
 
-    def environment(self) -> dict[str, str]:
+    def takes(self, target: str | None) -> bool:
+        return self.free > 0
+
+    def serves(self, target: str) -> bool:
+        return True
+
+    def states(self) -> dict[str, int]:
+        return {"idle": self.free, "busy": self.size - self.free}
+
+    def environment(self, target: str | None = None) -> dict[str, str]:
         return {**VERSIONS, "target": self._target}
 
     def submit(self, task: Task) -> Handle:

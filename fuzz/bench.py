@@ -207,12 +207,12 @@ def _against(
     """Campaigns against one fault. Buckets that were `torchs_own` before do not end one early."""
     about = ast.get_docstring(ast.parse(fault.read_text())) or ""
     verdict = Verdict(fault.stem, about, base.seed)
-    watch = _Watch(base.workers, early, torchs_own)
+    watch = _Watch(base.worker_count, early, torchs_own)
     while not verdict.buckets and (left := base.minutes - watch.elapsed_s / 60) > 0.2:
         watch.again()
         changes = {"preload": [fault], "minutes": left}
         with contextlib.suppress(_Enough):
-            clock = _CpuClock(base.workers)
+            clock = _CpuClock(base.worker_count)
             config = base.model_copy(update=changes)
             ended = launch(config, directory, watch, clock=clock).ended
             if ended == "interrupted":

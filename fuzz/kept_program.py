@@ -9,6 +9,7 @@ from pathlib import Path
 
 from attnfuzz.actors.sandbox.job import Deadlines, ranks_of
 from attnfuzz.actors.sandbox.scratch import Scratch
+from attnfuzz.actors.scripts import run_repro
 from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.corpus.bucket import Tried, new_bucket, wrong_outputs
 from attnfuzz.corpus.case import Case, Preload, write_bucket, write_case
@@ -16,7 +17,6 @@ from attnfuzz.corpus.known_issues import load_known_issues, match
 from attnfuzz.corpus.signature import signature
 from attnfuzz.fuzz.adopt import Adopted, adopt
 from attnfuzz.fuzz.campaign.save_case import portable
-from attnfuzz.fuzz.pool.scripts import run_repro
 from attnfuzz.fuzz.pool.tasks import ReproTask
 from attnfuzz.fuzz.reduce.deadlines import repro_timeout
 from attnfuzz.fuzz.reduce.finding import Finding

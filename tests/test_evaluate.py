@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from attnfuzz.fuzz.pool.scripts import run_repro
+from attnfuzz.actors.scripts import run_repro
 from attnfuzz.fuzz.pool.tasks import ReproRun, ReproTask
 from attnfuzz.fuzz.reduce.evaluate import reproduces
 from attnfuzz.generators.model.outcome import Failure, FailureKind, Phase, Raised

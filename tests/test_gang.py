@@ -12,7 +12,7 @@ from attnfuzz.actors.sandbox.collectives import Collective, Record
 from attnfuzz.actors.sandbox.job import Deadlines, Job
 from attnfuzz.actors.sandbox.ranks import Place, summary
 from attnfuzz.actors.sandbox.sandbox import Sandbox
-from attnfuzz.fuzz.pool.scripts import run_repro
+from attnfuzz.actors.scripts import run_repro
 from attnfuzz.fuzz.pool.tasks import ReproTask
 from attnfuzz.generators.kernels.specs import Handwritten
 from attnfuzz.generators.model.outcome import FailureKind, Outcome, Phase

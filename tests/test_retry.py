@@ -30,6 +30,11 @@ TODAY = date(2026, 11, 24)
 TORCH = "2.15.0"
 
 
+def anywhere(target: str) -> bool:
+    """A pool with a free worker for any target."""
+    return True
+
+
 def write(corpus: Path, message: str, program: Program = PROGRAM, **failed: object) -> Bucket:
     failure = raised(message).failure
     assert failure is not None
@@ -49,7 +54,7 @@ def started(directory: Path, on: date = TODAY, torch: str = TORCH) -> Retry:
 def due(made: Retry, met: frozenset[str] = frozenset()) -> list[str]:
     """The buckets that are tried again, in order."""
     found = []
-    while (again := made.next_work(met)) is not None:
+    while (again := made.next_work(met, anywhere)) is not None:
         found.append(again.due.name)
     return list(dict.fromkeys(found))
 
@@ -96,8 +101,8 @@ def test_what_came_of_it_is_written_down_and_not_done_twice(tmp_path: Path) -> N
     corpus = tmp_path / "corpus"
     bucket = write_one(corpus, 1, 2)
     made = started(tmp_path / "night")
-    first, second = made.next_work(()), made.next_work(())
-    assert first is not None and second is not None and made.next_work(()) is None
+    first, second = made.next_work((), anywhere), made.next_work((), anywhere)
+    assert first is not None and second is not None and made.next_work((), anywhere) is None
     made.report(first, [PASSED] * 3)
     assert read_retried(tmp_path / "night") is None, "a half-tried bucket says nothing"
     made.report(second, [PASSED] * 3)
@@ -114,7 +119,7 @@ def test_what_still_fails_has_not_come_back_but_what_was_fixed_has(tmp_path: Pat
     as_ever, fixed = (write(corpus, f"{word} is broken") for word in ("one", "two"))
     decide(corpus / fixed.folder, verdict("fixed-in", TODAY, version="2.14"))
     made = started(tmp_path / "night")
-    while (again := made.next_work(())) is not None:
+    while (again := made.next_work((), anywhere)) is not None:
         made.report(again, [failed(again.due.cases[again.case].failure)])
     noted = read_retried(tmp_path / "night")
     assert noted is not None
@@ -128,10 +133,10 @@ def test_what_still_fails_has_not_come_back_but_what_was_fixed_has(tmp_path: Pat
 def test_a_task_that_was_lost_says_nothing(tmp_path: Path, answer: object) -> None:
     write(tmp_path / "corpus", "it is broken")
     made = started(tmp_path / "night")
-    again = made.next_work(())
+    again = made.next_work((), anywhere)
     assert again is not None
     made.report(again, answer)  # type: ignore[arg-type]
-    assert read_retried(tmp_path / "night") is None and made.next_work(()) is None
+    assert read_retried(tmp_path / "night") is None and made.next_work((), anywhere) is None
 
 
 def test_nothing_is_imported_that_only_a_corpus_names(tmp_path: Path) -> None:
@@ -142,7 +147,7 @@ def test_nothing_is_imported_that_only_a_corpus_names(tmp_path: Path) -> None:
 
 def test_what_hung_is_given_less_time(tmp_path: Path) -> None:
     write(tmp_path / "corpus", "it hangs", kind=FailureKind.HANG)
-    again = started(tmp_path / "night").next_work(())
+    again = started(tmp_path / "night").next_work((), anywhere)
     assert again is not None and again.task.settings.deadlines is not None
     assert not again.task.settings.confirm_hang
 

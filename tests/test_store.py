@@ -61,14 +61,11 @@ def test_a_failure_met_outside_a_shard_is_recorded_once(store: Store) -> None:
         store.add_failure(program(2), Outcome(status="passed"))
 
 
-def test_the_next_shard_is_the_first_gap(store: Store) -> None:
-    assert store.next_shard_index() == 0
-    for index in (0, 1, 3):
+def test_it_knows_which_shards_are_done(store: Store) -> None:
+    assert store.shard_indices() == []
+    for index in (3, 0, 1):
         store.record_shard(Report(index))
-    assert store.next_shard_index() == 2
-    assert store.has_shard(3) and not store.has_shard(2)
-    store.record_shard(Report(2))
-    assert store.next_shard_index() == Store(store.path).next_shard_index() == 4
+    assert store.shard_indices() == Store(store.path).shard_indices() == [0, 1, 3]
 
 
 def test_totals_add_up(store: Store) -> None:
@@ -200,7 +197,7 @@ WRITER = """
     from attnfuzz.corpus.store.store import Store
     from tests.support.shard_reports import Report, program, wrong
     store = Store(sys.argv[1])
-    start = store.next_shard_index()
+    start = len(store.shard_indices())
     print("ready", flush=True)
     for index in range(start, start + 10_000):
         rows = [(program(index * 2 + each), wrong()) for each in (0, 1)]
@@ -226,7 +223,7 @@ def test_sigkill_at_any_instant_loses_nothing_that_was_recorded(tmp_path: Path) 
         acknowledged = max([acknowledged, *map(int, rest)])
         writer.wait()
         store = Store(tmp_path)
-        done = store.next_shard_index()
+        done = len(store.shard_indices())
         # What was being written at that instant may be there or not, but whole.
         assert done in (acknowledged + 1, acknowledged + 2)
         assert [row.program.seed for row in store.failures()] == list(range(2 * done))
@@ -262,6 +259,6 @@ def test_a_full_disk_is_one_sentence_and_damages_nothing(tmp_path: Path) -> None
     assert "disk" in done.stderr and "what was saved before is whole" in done.stderr
     recorded = len(done.stdout.split())
     store = Store(tmp_path)
-    assert store.next_shard_index() == store.totals().shards == recorded > 0
+    assert len(store.shard_indices()) == store.totals().shards == recorded > 0
     store.record_shard(Report(recorded))
-    assert store.next_shard_index() == recorded + 1
+    assert store.shard_indices()[-1] == recorded

@@ -200,10 +200,10 @@ def test_an_actor_runs_shards_and_leaves_nothing_when_it_is_killed() -> None:
             runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}},
         )
         try:
-            actor = Worker.remote(WorkerConfig(scratch=str(scratch.root)))  # type: ignore[attr-defined]
+            actor = Worker.remote(WorkerConfig(scratch=str(scratch.root)))
             told = ray.get(actor.run_shard.remote(Shard(campaign_seed=3, index=1, size=2)))
             assert told.executed == 2
-            pid = ray.get(actor.pid.remote())
+            pid = ray.get(actor.about.remote()).pid
             assert pid != os.getpid()
             assert procs.descendants(pid) != []
         finally:

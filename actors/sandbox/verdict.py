@@ -24,6 +24,7 @@ from attnfuzz.generators.model.outcome import (
 ORACLE = "watchdog"
 HARNESS = "harness"
 SETTING_UP = "setting up"
+MACHINE_DIED = "MachineDied"
 _LAST_WORDS = re.compile(
     r"^\s*(terminate called.*|what\(\):.*|\*\*\* .* \*\*\*.*|.*[Aa]ssertion .*failed.*"
     r"|(?:free|malloc\w*|realloc|munmap_chunk)\(\):.*|corrupted .*|double free.*)$",
@@ -127,6 +128,21 @@ def of_killed_zygote(ending: Ending) -> Outcome:
     raised = Raised(type="KilledZygote", message="killed the process that started it")
     kind = FailureKind.OUT_OF_MEMORY if ending.oom_killed else FailureKind.CRASH
     return _failed(ending, kind, raised)
+
+
+def of_machine() -> Outcome:
+    """A program that is not run any more: the machines on which it ran died."""
+    raised = Raised(type=MACHINE_DIED, message="its machine died, twice, while the program ran")
+    failure = Failure(kind=FailureKind.CRASH, phase=Phase.SETUP, raised=raised, oracle=ORACLE)
+    return Outcome(status="failed", failure=failure)
+
+
+def is_of_machine(outcome: Outcome) -> bool:
+    """Whether the program is one that is not run any more."""
+    failure = outcome.failure
+    return (
+        failure is not None and failure.raised is not None and (failure.raised.type == MACHINE_DIED)
+    )
 
 
 def of_defect(ending: Ending, text: str) -> Outcome:

@@ -34,8 +34,9 @@ _CHECKED = ConfigDict(extra="forbid", strict=False)
 
 
 class State(StrEnum):
-    """How far a failure is. `flaky`, `duplicate` and `done` are ends; the others are pending.
-    `minimized` still lacks its case on disk, the run of its script, or its variants."""
+    """How far a failure is. `flaky`, `duplicate`, `done` and `set aside` (its machines died, so
+    that it is not run again) are ends; the others are pending. `minimized` still lacks its case on
+    disk, the run of its script, or its variants."""
 
     NEW = "new"
     CONFIRMING = "confirming"
@@ -45,9 +46,10 @@ class State(StrEnum):
     FLAKY = "flaky"
     DUPLICATE = "duplicate"
     DONE = "done"
+    SET_ASIDE = "set aside"
 
 
-ENDS = frozenset({State.FLAKY, State.DUPLICATE, State.DONE})
+ENDS = frozenset({State.FLAKY, State.DUPLICATE, State.DONE, State.SET_ASIDE})
 
 KEPT = frozenset({State.DONE, State.MINIMIZED})
 """Of failures that were minimized: they speak for their buckets."""

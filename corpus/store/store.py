@@ -74,7 +74,8 @@ class Store:
         self.path = path / DATABASE if path.is_dir() else path
         self._opened = Writing(self.path) if create else Reading(self.path)
         self._engine = self._opened.engine
-        self._prefix = 0
+        self.guard: Callable[[], None] = lambda: None
+        """Called before anything is written: it raises where this process may not any more."""
 
     def close(self) -> None:
         """Closes the database."""
@@ -162,21 +163,11 @@ class Store:
         with self._writing() as connection:
             add_counts(connection, sort, values)
 
-    def has_shard(self, index: int) -> bool:
-        """Whether shard `index` is recorded."""
+    def shard_indices(self) -> list[int]:
+        """The indices of the shards that are recorded, in order."""
         with self._reading() as connection:
-            query = select(SHARDS.c.index).where(SHARDS.c.index == index)
-            return connection.execute(query).first() is not None
-
-    def next_shard_index(self) -> int:
-        """The least index of which no shard is recorded."""
-        with self._reading() as connection:
-            query = select(SHARDS.c.index).where(SHARDS.c.index >= self._prefix)
-            for (index,) in connection.execute(query.order_by(SHARDS.c.index)):
-                if index != self._prefix:
-                    break
-                self._prefix += 1
-        return self._prefix
+            query = select(SHARDS.c.index).order_by(SHARDS.c.index)
+            return list(connection.execute(query).scalars())
 
     def totals(self) -> Totals:
         """Sums over all shards."""
@@ -376,6 +367,7 @@ class Store:
         return [row_of(FailureRow, row, self.path, row["number"]) for row in rows]
 
     def _writing(self) -> Any:
+        self.guard()
         return transaction(self._engine, self.path, writes=True)
 
     def _reading(self) -> Any:

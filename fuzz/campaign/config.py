@@ -10,9 +10,18 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    model_validator,
+)
 
 from attnfuzz.actors.sandbox.job import Deadlines, Limits
 from attnfuzz.actors.targets.registry import DEFAULT, TARGETS
@@ -29,6 +38,7 @@ Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, le=1)]
 
 MAX_MINUTES = 60 * 24 * 30
+MAX_WORKERS = 1024
 
 
 class ConfigError(Exception):
@@ -63,12 +73,42 @@ def _listed(targets: object) -> object:
     return targets
 
 
+class WorkersConfig(_Section):
+    """Workers for one target: `count` of them, or as many as the nodes have room for ("auto"), on
+    nodes with Ray's `accelerator_type` and `resources`. `toolchain` is an interpreter there, and
+    `runtime_env` is Ray's."""
+
+    count: Annotated[int, Field(ge=1, le=MAX_WORKERS)] | Literal["auto"] = "auto"
+    per_device: Annotated[int, Field(ge=1, le=64)] | None = None
+    accelerator_type: Annotated[str, Field(min_length=1)] | None = None
+    resources: dict[str, Positive] = {}
+    toolchain: str | None = None
+    runtime_env: dict[str, Any] = {}
+
+
+def _listed_groups(given: object) -> object:
+    """One group, or the number of its workers, stands for a list of it."""
+    groups = given if isinstance(given, list | tuple) else [given]
+    return [one if isinstance(one, dict | WorkersConfig) else {"count": one} for one in groups]
+
+
+Groups = Annotated[tuple[WorkersConfig, ...], BeforeValidator(_listed_groups), Field(min_length=1)]
+Workers = Annotated[
+    Annotated[Annotated[int, Field(ge=1, le=MAX_WORKERS)], Tag("number")]
+    | Annotated[Annotated[dict[str, Groups], Field(min_length=1)], Tag("groups")],
+    Discriminator(lambda given: "groups" if isinstance(given, dict) else "number"),
+]
+
+
 class CampaignConfig(_Section):
     """A whole campaign; `configs/overnight.yaml` and `configs/cuda.yaml` explain the keys."""
 
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     minutes: Annotated[float, Field(gt=0, le=MAX_MINUTES)] = 480
-    workers: Annotated[int, Field(ge=1, le=1024)] = 2
+    workers: Workers = 2
+    ray_address: str | None = None
+    runtime_env: dict[str, Any] = {}
+    ship_code: bool = True
     workers_per_device: Annotated[int, Field(ge=1, le=64)] = 1
     shard_size: Annotated[int, Field(ge=1, le=10_000)] = 10
     profiles: dict[str, Weight] = Field(default={"mixed": 1.0}, min_length=1)
@@ -105,6 +145,14 @@ class CampaignConfig(_Section):
     def python(self) -> str:
         """The toolchain's interpreter; by default the one that runs us."""
         return self.toolchain or sys.executable
+
+    @property
+    def worker_count(self) -> int:
+        """How many workers it has at least."""
+        if isinstance(self.workers, int):
+            return self.workers
+        groups = [one for groups in self.workers.values() for one in groups]
+        return sum(1 if one.count == "auto" else one.count for one in groups)
 
     @property
     def has_variants(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,8 +25,9 @@ from attnfuzz.fuzz.reduce.variants import Releases, Variants, variants
 
 @dataclass(kw_only=True)
 class Context:
-    """See the module's docstring. `environment` is that of the toolchain, `active` what is under
-    investigation, `reliability` says by a bucket's id how often its first program failed ("5/5"),
+    """See the module's docstring. `environment` gives that of the toolchain of a target's workers,
+    `active` what is under investigation, `reliability` says by a bucket's id how often its first
+    program failed ("5/5"),
     `defects` are tracebacks of our own. `reassessed` are ids of programs that were found to fail
     mostly in another way than they were found with."""
 
@@ -34,7 +35,7 @@ class Context:
     directory: Path
     store: Store
     scratch: Path
-    environment: Mapping[str, str]
+    environment: Callable[[str | None], Mapping[str, str]]
     buckets: BucketIndex
     issues: Sequence[KnownIssue]
     winding_down: bool = False
@@ -50,7 +51,7 @@ class Context:
 
     def environment_of(self, row: FailureRow) -> dict[str, str]:
         """Where a failure was seen."""
-        return TARGETS[row.target].environment(self.environment)
+        return TARGETS[row.target].environment(self.environment(row.target))
 
     def cases_of(self, bucket: Bucket) -> int:
         """How many failures of a bucket have, or will have, a case of their own."""
@@ -80,6 +81,7 @@ class Context:
             idle_s,
             tuple(str(path) for path in self.config.preload),
             launched_ranks_of(finding.best),
+            investigation.row.target,
         )
         return Validate(task, finding.failure, by_value)
 

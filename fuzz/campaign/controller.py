@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import shutil
 import signal
 import tempfile
 import threading
@@ -20,13 +21,13 @@ from types import FrameType
 import psutil
 
 from attnfuzz.actors.shard import Shard, ShardReport
-from attnfuzz.actors.targets.registry import target_for
 from attnfuzz.corpus.store.store import RETRIED, Store
 from attnfuzz.fuzz.campaign.config import CampaignConfig, profiles_on
 from attnfuzz.fuzz.campaign.findings_queue import FindingsQueue, Work, cpu_s
 from attnfuzz.fuzz.campaign.recorder import Recorder
 from attnfuzz.fuzz.campaign.retry import Again, Retry
 from attnfuzz.fuzz.campaign.schedule import FairShare, Timetable
+from attnfuzz.fuzz.campaign.shard_numbers import ShardNumbers
 from attnfuzz.fuzz.campaign.views import bucket_views
 from attnfuzz.fuzz.pool.pool import Pool
 from attnfuzz.fuzz.pool.tasks import (
@@ -37,6 +38,7 @@ from attnfuzz.fuzz.pool.tasks import (
     Task,
     TaskFailed,
     WorkerDied,
+    target_of,
 )
 from attnfuzz.fuzz.report.live import Snapshot, Watcher
 
@@ -44,12 +46,17 @@ UNSTEERED_OF = 10
 """Of how many shards one is drawn as if nothing were known: to see what hides behind what is, and
 that it is still there."""
 
+ABSENT_S = 600.0
+"""Seconds that a variant waits for a worker of its target, where there is none."""
+
 TICK_S = 0.5
 GRACE_S = 30.0
 """Seconds, and at most a tenth of the budget, that tasks still running at its end are given."""
 
 MAX_DEFECTS = 20
 """Tasks lost by our own fault after which a campaign stops: something is wrong with everything."""
+
+ROOM_BYTES = 16 << 20
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
@@ -102,16 +109,18 @@ class Campaign:
             config,
             directory,
             store,
-            pool.environment(),
+            pool.environment,
             scratch or Path(tempfile.gettempdir()),
             clock,
         )
         self._retry = Retry(config, directory, pool.environment().get("torch", "unknown"))
         self._owners: dict[Handle, Work | Again | None] = {}
-        self._shards_running: set[int] = set()
+        self._held: list[Work] = []
+        self._numbers = ShardNumbers(config.seed, config.targets, store.shard_indices(), max_shards)
         self._stop = threading.Event()
         self._defects: list[str] = []
         self._lost = 0
+        self._shown = float("-inf")
         self._executed_before = store.totals().executed
         self._started = clock()
 
@@ -131,47 +140,78 @@ class Campaign:
         return CampaignResult(ended, self._directory, snapshot)
 
     def _loop(self) -> str:
-        last_shown = float("-inf")
         while not self._stop.is_set():
             elapsed = self._clock() - self._started
             if self._timetable.must_wind_down(elapsed):
                 self._queue.wind_down()
             over = self._timetable.is_over(elapsed)
-            if not over:
-                self._fill()
-            if not self._owners:
+            waits = not over and self._fill()
+            if not self._owners and not waits:
                 return "budget" if self._max_shards is None else "nothing left"
             if elapsed >= self._timetable.seconds + min(GRACE_S, self._timetable.seconds / 10):
                 return "budget"
+            if not has_room(self._directory):
+                self._show(elapsed, "waiting for room on the disk")
+                self._stop.wait(TICK_S)
+                continue
             finished = self._pool.wait(TICK_S)
             if self._stop.is_set():
                 break  # Ctrl-C reaches the workers too: what comes back now may be cut short
             for one in finished:
                 self._take(one)
-            if self._clock() - last_shown >= TICK_S:
-                last_shown = self._clock()
-                snapshot = self._snapshot(self._doing(elapsed))
-                self._on_snapshot(snapshot)
-                self._recorder.record_sometimes(snapshot, last_shown)
+            if self._clock() - self._shown >= TICK_S:
+                snapshot = self._show(elapsed, self._doing(elapsed))
+                self._recorder.record_sometimes(snapshot, self._shown)
         return "interrupted"
 
-    def _fill(self) -> None:
-        """Give every free slot a task."""
+    def _show(self, elapsed: float, doing: str) -> Snapshot:
+        self._shown = self._clock()
+        snapshot = self._snapshot(doing)
+        self._on_snapshot(snapshot)
+        return snapshot
+
+    def _fill(self) -> bool:
+        """Give every free slot a task. True where there is one that waits for a worker."""
+        self._fair.workers = self._pool.size
+        self._start_held()
         while self._pool.free and not self._stop.is_set():
             now = self._clock()
             shard = self._next_shard(now - self._started)
             work = None
             if shard is None or self._fair.investigate_next(now):
-                work = self._queue.next_work(finding=shard is not None)
+                work = self._queue.next_work(shard is not None, self._pool.takes)
             if work is not None:
-                self._start(work.task, work)
+                self._held.append(work)  # a variant may be for another target than its finding
+                self._start_held()
             elif shard is not None:
-                self._shards_running.add(shard)
                 self._start(ShardTask(self._shard(shard)), None)
-            elif (again := self._retry.next_work(self._queue.buckets.met())) is not None:
+            elif (again := self._again()) is not None:
                 self._start(again.task, again)
             else:
-                return
+                return self._waits(now - self._started)
+        return self._waits(self._clock() - self._started)
+
+    def _again(self) -> Again | None:
+        """What is known and due to be tried again, where a worker is free for it."""
+        return self._retry.next_work(self._queue.buckets.met(), self._pool.takes)
+
+    def _start_held(self) -> None:
+        for work in list(self._held):
+            if self._pool.takes(target_of(work.task)):
+                self._held.remove(work)
+                self._start(work.task, work)
+            elif not self._pool.serves(target_of(work.task) or "") and self._is_late(work):
+                self._held.remove(work)
+                self._queue.report(work, WorkerDied(0))
+
+    def _is_late(self, work: Work) -> bool:
+        return self._clock() - work.since > ABSENT_S
+
+    def _waits(self, elapsed: float) -> bool:
+        """Whether something would be done if there were a worker for it."""
+        if self._held or self._queue.lacks_worker:
+            return True
+        return self._timetable.may_find(elapsed, self._queue.pending > 0) and self._numbers.left
 
     def _start(self, task: Task, owner: Work | Again | None) -> None:
         handle = self._pool.submit(task)
@@ -179,16 +219,13 @@ class Campaign:
         self._fair.start(handle, owner is not None, self._clock())
 
     def _next_shard(self, elapsed: float) -> int | None:
-        """The least index not done and not running: what is done stays a prefix, but for those."""
+        """The least index not done and not running, for whose target a slot is free."""
         if not self._timetable.may_find(elapsed, self._queue.pending > 0):
             return None
-        index = self._store.next_shard_index()
-        while index in self._shards_running or self._store.has_shard(index):
-            index += 1
-        return None if self._max_shards is not None and index >= self._max_shards else index
+        return self._numbers.next(self._pool.takes)
 
     def _shard(self, index: int) -> Shard:
-        target = target_for(self._config.seed, index, self._config.targets)
+        target = self._numbers.take(index)
         # What is known from the beginning, and no more: the programs must not depend on what was
         # found when.
         known = tuple(self._queue.buckets.known_on(target)) if self._config.steering else ()
@@ -227,7 +264,6 @@ class Campaign:
         assert isinstance(answer, ShardReport)
         for row in self._store.record_shard(answer):
             self._queue.receive(row)
-        self._shards_running.discard(index)
 
     def _note_defect(self, error: str) -> None:
         self._defects.append(error)
@@ -264,6 +300,12 @@ class Campaign:
             defects=by_status.get("defect", 0) + len(self._defects) + len(self._queue.defects),
             buckets=bucket_views(self._queue, self._store),
         )
+
+
+def has_room(directory: Path) -> bool:
+    """Whether the disk has room for what a step writes. Where it has not, nothing is taken from the
+    workers until it has."""
+    return shutil.disk_usage(directory).free >= ROOM_BYTES
 
 
 @contextlib.contextmanager

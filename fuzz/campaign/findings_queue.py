@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from attnfuzz.actors.sandbox.verdict import is_defect
+from attnfuzz.actors.sandbox.verdict import is_defect, is_of_machine
 from attnfuzz.corpus.bucket import Bucket
 from attnfuzz.corpus.known_before import write_known_before
 from attnfuzz.corpus.known_issues import load_known_issues, match
@@ -61,12 +61,12 @@ class FindingsQueue:
         config: CampaignConfig,
         directory: Path,
         store: Store,
-        environment: dict[str, str],
+        environment: Callable[[str | None], dict[str, str]],
         scratch: Path,
         clock: Callable[[], float],
     ) -> None:
         store.rekey()
-        known = load_known(config, environment.get("torch", ""))
+        known = load_known(config, environment(None).get("torch", ""))
         if known.before is not None:
             write_known_before(directory, known.before)
         self.buckets = BucketIndex(store, directory, known)
@@ -93,6 +93,8 @@ class FindingsQueue:
         self._since: dict[str, float] = {}
         self._at_work: list[Investigation] = []
         self._wound_down = False
+        self.lacks_worker = False
+        """Whether a finding had to wait for a worker when `next_work` was last called."""
         for row in store.pending():
             self.receive(row)
 
@@ -141,6 +143,9 @@ class FindingsQueue:
 
     def receive(self, row: FailureRow) -> None:
         """Takes in a recorded failure with which something is left to do."""
+        if is_of_machine(row.outcome):
+            self._store.update_failure(row.program_id, State.SET_ASIDE)
+            return
         self._since.setdefault(row.program_id, self._clock())
         suspects: Sequence[Suspect] = ()
         if row.bucket is None:
@@ -184,11 +189,14 @@ class FindingsQueue:
         self._stages[investigation.id] = first_stage(investigation, context)
         self._queue.append(investigation)
 
-    def next_work(self, finding: bool = False) -> Work | None:
+    def next_work(
+        self, finding: bool = False, takes: Callable[[str], bool] = lambda target: True
+    ) -> Work | None:
         """The most urgent task: of a finding already begun, or of one that has to be begun. An
         expensive finding has one task out at a time; while new programs are tried (`finding`) all
-        expensive ones together have."""
+        expensive ones together have. `takes` says for which targets a worker is free."""
         looked_at: set[str] = set()
+        self.lacks_worker = False
         while True:  # one that has nothing left to do may bring those back that waited for it
             there = [
                 one for one in (*self._context.active, *self._queue) if one.id not in looked_at
@@ -200,9 +208,12 @@ class FindingsQueue:
                 looked_at.add(investigation.id)
                 if investigation.expensive and self._holds_a_worker(investigation, finding):
                     continue
+                if investigation in self._queue and self._context.winding_down:
+                    continue
+                if not takes(investigation.row.target):
+                    self.lacks_worker = True
+                    continue
                 if investigation in self._queue:
-                    if self._context.winding_down:
-                        continue
                     self._begin(investigation)
                 work = self._work_of(investigation)
                 if work is not None:

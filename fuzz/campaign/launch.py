@@ -11,7 +11,6 @@ from pathlib import Path
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.targets.availability import targets
 from attnfuzz.actors.targets.registry import DEFAULT
-from attnfuzz.actors.worker import WorkerConfig
 from attnfuzz.corpus.known_issues import load_known_issues
 from attnfuzz.corpus.store.store import Store
 from attnfuzz.fuzz.campaign.claim import claim
@@ -19,6 +18,7 @@ from attnfuzz.fuzz.campaign.config import CampaignConfig
 from attnfuzz.fuzz.campaign.controller import Campaign, CampaignError, CampaignResult, disk_errors
 from attnfuzz.fuzz.campaign.known_buckets import load_known
 from attnfuzz.fuzz.campaign.resume import check_functions, check_same, check_toolchain
+from attnfuzz.fuzz.campaign.workers import check_workers, open_workers
 from attnfuzz.fuzz.environment import (
     check_interpreter,
     check_packages,
@@ -37,25 +37,26 @@ def launch(
     on_snapshot: Watcher = lambda snapshot: None,
     where: str = "the configuration",
     clock: Callable[[], float] = time.monotonic,
+    wait_s: float = 0.0,
 ) -> CampaignResult:
     """Begin the campaign in `directory`, or go on with the one that is there, and run it.
 
     Brings up everything it needs and takes it all down again; Ray even for one worker, since a
     task in this process could not be abandoned. `where` names the configuration in errors, `clock`
-    gives the seconds that its minutes are measured by. One that cannot begin leaves nothing behind.
+    gives the seconds that its minutes are measured by. Where another campaign holds the directory,
+    its end is waited for `wait_s` seconds. One that cannot begin leaves nothing behind.
     Raises CampaignError, StoreError, SandboxError, ScratchError, KnownIssueError, CaseError or
     UserError, each one sentence.
     """
     check_before(config, where)
-    from attnfuzz.fuzz.pool.ray_pool import RayPool  # Ray takes a second to import
-
     with contextlib.ExitStack() as stack:
-        made = stack.enter_context(claim(directory))
+        made = stack.enter_context(claim(directory, wait_s))
         store = stack.enter_context(Store(directory))
+        store.guard = made.check
         check_same(config, store, directory)
         check_functions(config, store, directory)
         scratch = stack.enter_context(Scratch.create())
-        pool = RayPool(worker_config(config, scratch.root), config.workers)
+        pool = open_workers(config, scratch.root)
         stack.enter_context(contextlib.closing(pool))
         stack.enter_context(disk_errors(directory))
         check_toolchain(pool.environment(), config, store, directory)
@@ -63,28 +64,21 @@ def launch(
         check_setup(config, pool, where)
         store.begin(config.seed, config.model_dump(mode="json"), pool.environment())
         made.begun = True
+        if config.ray_address is not None:
+            from attnfuzz.fuzz.campaign.metrics import Metrics
+
+            told = Metrics(pool.states, lambda: store.totals().cpu)
+            on_snapshot = told.beside(on_snapshot)
         campaign = Campaign(
             config, directory, pool, store, on_snapshot, scratch=scratch.root, clock=clock
         )
         return campaign.run()
 
 
-def worker_config(config: CampaignConfig, scratch: Path) -> WorkerConfig:
-    """What a worker of the campaign is."""
-    return WorkerConfig(
-        scratch=str(scratch),
-        toolchain=config.python,
-        targets=tuple(config.targets),
-        preload=tuple(str(path) for path in config.preload),
-        per_device=config.workers_per_device,
-        limits=config.limits,
-        deadlines=config.deadlines,
-    )
-
-
 def check_before(config: CampaignConfig, where: str) -> None:
     """What can be known before anything is started: the toolchain, the targets, known issues and
     the corpora. Raises what `launch` raises."""
+    check_workers(config, where)
     load_known_issues(config.known_issues)
     load_known(config)
     if config.toolchain is not None:
@@ -98,8 +92,8 @@ def check_before(config: CampaignConfig, where: str) -> None:
 def check_targets(config: CampaignConfig, where: str) -> None:
     """Raises CampaignError where the toolchain cannot serve one of the campaign's targets; that of
     the CPU shows when its sandbox starts."""
-    if set(config.targets) == {DEFAULT}:
-        return
+    if set(config.targets) == {DEFAULT} or config.ray_address is not None:
+        return  # a worker says what its node has
     for status in targets(config.python):
         if status.name in config.targets and not status.can_run:
             raise CampaignError(f"{where}: targets.{status.name}: {status.reason}.")

@@ -8,7 +8,7 @@ campaign. What the campaign meets itself is seen to fail, and is not tried again
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from hashlib import sha256
@@ -73,11 +73,13 @@ class Retry:
         self._done = before if before and same else Retried(torch=torch[:300])
         self._waiting = _due(config, torch, on, set(self._done.buckets)) if config.retry else []
 
-    def next_work(self, met: Collection[str]) -> Again | None:
-        """The task of the next case that is due."""
+    def next_work(self, met: Collection[str], takes: Callable[[str], bool]) -> Again | None:
+        """The task of the next case that is due, once the pool `takes` one for its target."""
         while self._waiting:
             due = self._waiting[0]
             if due.left and due.name not in met and due.standing.stays not in met:
+                if not takes(_target(due.cases[due.left[0]])):
+                    return None
                 return Again(due, due.left[0], _task(due.cases[due.left.pop(0)]))
             self._waiting.pop(0)
         return None
@@ -154,17 +156,20 @@ def _runs_here(
     what it names: a corpus is data."""
     imports = plugin_of(case.program).imports(case.program.kernel)
     return (
-        case.environment.get("target", DEFAULT) in config.targets
+        _target(case) in config.targets
         and all(one.sha256 in preload for one in case.preload)
         and (imports is None or imports in functions)
     )
 
 
+def _target(case: Case) -> str:
+    return case.environment.get("target", DEFAULT)
+
+
 def _task(case: Case) -> RunTask:
     """As often as the failure needs to show. What hung has a quarter of the usual time, as it would
     use all of it."""
-    target = case.environment.get("target", DEFAULT)
-    settings = RunSettings(target=target, until="failed")
+    settings = RunSettings(target=_target(case), until="failed")
     if case.failure.kind is FailureKind.HANG:
         short = Deadlines().times(0.25)
         settings = replace(settings, deadlines=short, confirm_hang=False)

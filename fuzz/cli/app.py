@@ -30,6 +30,7 @@ from attnfuzz.fuzz.cli import (
     report,
     run,
     show,
+    submit,
     targets,
     toolchain,
     triage,
@@ -88,6 +89,7 @@ def attnfuzz(
 attnfuzz.__doc__ = None  # the help is HELP
 for command in (
     launch,
+    submit,
     triage,
     show,
     issue,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,9 @@ from attnfuzz.fuzz.report.counted import counted
 from attnfuzz.fuzz.report.escape import say
 from attnfuzz.fuzz.shipped import configuration
 from attnfuzz.generators.model.outcome import OF_SETUP
+
+if TYPE_CHECKING:
+    from attnfuzz.fuzz.campaign.config import CampaignConfig
 
 
 def register(app: typer.Typer) -> None:
@@ -52,6 +55,23 @@ def launch(
         Path | None,
         typer.Option("--html", metavar="FILE", help="Write the report there when it has ended."),
     ] = None,
+    ray_address: Annotated[
+        str | None,
+        typer.Option(
+            "--ray-address",
+            metavar="HOST:PORT|auto",
+            envvar="RAY_ADDRESS",
+            help="Workers run on this Ray cluster, instead of the configuration's.",
+        ),
+    ] = None,
+    wait: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            metavar="SECONDS",
+            help="Wait so long for the end of another campaign that holds the directory.",
+        ),
+    ] = 0.0,
     resume: Annotated[
         bool,
         typer.Option("--resume", help="Go on with the campaign in the directory, if one is there."),
@@ -75,6 +95,7 @@ def launch(
     python = None if toolchain is None else interpreter(toolchain)
     file = configuration(config)
     loaded = load_config(file, minutes=minutes, seed=seed, workers=workers, toolchain=python)
+    loaded = on_cluster(loaded, ray_address)
     folder = directory or Path("campaigns") / config.stem
     if not resume and _is_there(folder / DATABASE):
         raise UserError(f"{folder}: a campaign is there; add --resume, or name another --dir")
@@ -83,7 +104,7 @@ def launch(
     from attnfuzz.fuzz.report.live import watching
 
     with watching("json" if as_json else "auto") as show:
-        result = run(loaded, folder, show, str(file))
+        result = run(loaded, folder, show, str(file), wait_s=wait)
     with Store(folder, create=False) as store:
         if as_json:
             emit({"ended": result.ended, **findings.campaign_json(store, folder)})
@@ -102,6 +123,11 @@ def launch(
         tasks = counted(result.snapshot.defects, "task")
         note(f"attnfuzz: {tasks} failed by attnfuzz's own fault")
     raise typer.Exit(EXIT_INTERRUPTED if result.ended == "interrupted" else EXIT_OK)
+
+
+def on_cluster(config: CampaignConfig, address: str | None) -> CampaignConfig:
+    """The configuration with its workers on the Ray cluster at `address`, where one is given."""
+    return config if address is None else config.model_copy(update={"ray_address": address})
 
 
 def _write_report(folder: Path, html: Path) -> None:

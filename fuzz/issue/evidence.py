@@ -12,6 +12,7 @@ from pathlib import Path
 
 from attnfuzz.actors.sandbox.job import Deadlines, launched_ranks_of
 from attnfuzz.actors.sandbox.scratch import Scratch
+from attnfuzz.actors.scripts import run_repro
 from attnfuzz.actors.targets.registry import DEFAULT, TARGETS
 from attnfuzz.fuzz.campaign.save_case import portable
 from attnfuzz.fuzz.issue.bisection import DEADLINE_S, answer, bisecting, no_bisection
@@ -20,7 +21,6 @@ from attnfuzz.fuzz.issue.log import trimmed
 from attnfuzz.fuzz.issue.shown import shows
 from attnfuzz.fuzz.pool.opened import pool_in
 from attnfuzz.fuzz.pool.pool import Pool
-from attnfuzz.fuzz.pool.scripts import run_repro
 from attnfuzz.fuzz.pool.tasks import ReproRun, ReproTask
 from attnfuzz.fuzz.reduce.deadlines import repro_timeout
 from attnfuzz.fuzz.reduce.judges import fails_wherever

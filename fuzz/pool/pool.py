@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from attnfuzz.fuzz.pool.scripts import run_repro
+from attnfuzz.actors.scripts import run_repro
 from attnfuzz.fuzz.pool.tasks import (
     Answer,
     Finished,
@@ -19,6 +19,7 @@ from attnfuzz.fuzz.pool.tasks import (
     SetupTask,
     ShardTask,
     Task,
+    target_of,
 )
 
 if TYPE_CHECKING:
@@ -36,11 +37,21 @@ class Pool(Protocol):
     def free(self) -> int:
         """Slots without a task."""
 
-    def environment(self) -> dict[str, str]:
-        """What the programs run on: versions of Python, torch, compiler; the machine."""
+    def takes(self, target: str | None) -> bool:
+        """Whether a slot is free for a task of that target (None: any)."""
+
+    def serves(self, target: str) -> bool:
+        """Whether it has workers for that target, free or not."""
+
+    def states(self) -> dict[str, int]:
+        """How many workers are busy, idle, starting, or waiting to be started again."""
+
+    def environment(self, target: str | None = None) -> dict[str, str]:
+        """What the programs run on: versions of Python, torch, compiler; the machine. Those of a
+        `target` may run on other machines than others."""
 
     def submit(self, task: Task) -> Handle:
-        """Start a task. Raises RuntimeError when no slot is free."""
+        """Start a task. Raises RuntimeError when no slot is free for it."""
 
     def wait(self, timeout: float) -> list[Finished]:
         """What has finished, waiting up to `timeout` seconds for the first."""
@@ -76,7 +87,16 @@ class InlinePool:
     def free(self) -> int:
         return 0 if self._waiting else 1
 
-    def environment(self) -> dict[str, str]:
+    def takes(self, target: str | None) -> bool:
+        return self.free > 0
+
+    def serves(self, target: str) -> bool:
+        return True
+
+    def states(self) -> dict[str, int]:
+        return {"idle" if self.free else "busy": 1}
+
+    def environment(self, target: str | None = None) -> dict[str, str]:
         return self._executor.environment
 
     def submit(self, task: Task) -> Handle:
@@ -110,9 +130,9 @@ def run_all(pool: Pool, tasks: Sequence[Task]) -> list[Finished]:
     waiting, done = list(enumerate(tasks)), dict[int, Finished]()
     position: dict[Handle, int] = {}
     while len(done) < len(tasks):
-        while waiting and pool.free:
-            index, task = waiting.pop(0)
-            position[pool.submit(task)] = index
+        while (one := next((o for o in waiting if pool.takes(target_of(o[1]))), None)) is not None:
+            waiting.remove(one)
+            position[pool.submit(one[1])] = one[0]
         for finished in pool.wait(1.0):
             done[position[finished.handle]] = finished
     return [done[index] for index in range(len(tasks))]

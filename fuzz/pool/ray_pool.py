@@ -1,46 +1,43 @@
 """A pool of Ray actors, one per slot, each pinned by Ray's own resources: to its CPU, and to its
-GPU or NPU if it is for one."""
+GPU or NPU if it is for one. They are on this machine, or on the nodes of a cluster, which come and
+go."""
 
 from __future__ import annotations
 
 import contextlib
-import logging
-import os
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayTaskError, WorkerCrashedError
-from ray.job_config import JobConfig
+from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-import attnfuzz
-from attnfuzz.actors.remote import Worker
+from attnfuzz.actors.node import Away
+from attnfuzz.actors.remote import Board, Worker
 from attnfuzz.actors.sandbox.sandbox import SandboxError
-from attnfuzz.actors.targets.gpu_assignment import resources_of
 from attnfuzz.actors.worker import WorkerConfig
-from attnfuzz.fuzz.pool.scripts import run_repro
+from attnfuzz.fuzz.environment import toolchain_differences
+from attnfuzz.fuzz.pool.cluster import Cluster
+from attnfuzz.fuzz.pool.connecting import connect, start_local
+from attnfuzz.fuzz.pool.deaths import Deaths, of_node
+from attnfuzz.fuzz.pool.groups import WorkerGroup
+from attnfuzz.fuzz.pool.slots import Nodes, Running, Slot, wanted
 from attnfuzz.fuzz.pool.tasks import (
     MAX_ATTEMPTS,
     Answer,
     Finished,
     Handle,
-    ReproTask,
     RunTask,
     SetupTask,
     ShardTask,
     Task,
     TaskFailed,
     WorkerDied,
+    target_of,
 )
-
-OBJECT_STORE_BYTES = 100 * 1024 * 1024
-"""Reports are small; Ray's default would take a third of the machine's memory."""
-
-SHARES = 10_000
-"""Into how many parts Ray divides one of a resource."""
 
 FATAL = (SandboxError, OSError)
 """Exceptions of a worker that no other task would be spared: they end the campaign, unless the
@@ -49,195 +46,349 @@ worker's slot has served before. The cause may then be another program, and be g
 MAX_FAILURES = 4
 """How often in a row a slot that has served before may fail so, each time twice as long after."""
 
+MAX_PAUSE_S = 300.0
+"""Seconds after which a node of a cluster on which no worker starts is tried again, at most."""
 
-@dataclass
-class _Running:
-    handle: Handle
-    task: Task
-    slot: int
-    attempts: int = 1
+FIRST_S = 900.0
+"""Seconds that a cluster is given to start the first worker: a node may have to be made for it."""
 
 
 class RayPool:
     """See the module's docstring. A worker that dies is replaced and its task tried again, up to
-    `MAX_ATTEMPTS` times in all. Raises what a worker's sandbox raised when it cannot start.
-    `devices` says how many accelerators there are, by Ray's name, where Ray is not to find out."""
+    `MAX_ATTEMPTS` times in all; one that dies with its node is not counted so (see `deaths`).
+    Raises what a worker's sandbox raised when it cannot start; in a cluster only where no worker
+    can. `workers` is how many there are, all alike, or the groups of them. `devices` says how many
+    accelerators this machine has, by Ray's name, where Ray is not to find out."""
 
     def __init__(
-        self, config: WorkerConfig, workers: int, devices: Mapping[str, int] | None = None
+        self,
+        config: WorkerConfig,
+        workers: int | Sequence[WorkerGroup],
+        devices: Mapping[str, int] | None = None,
+        cluster: Cluster | None = None,
     ) -> None:
-        self.size = workers
         self._config = config
-        self._needs = resources_of(config.targets)
-        self._handles = 0
-        self._running: dict[Any, _Running] = {}
-        _start_ray(workers, Path(config.scratch) / "ray", self._needs, devices)
-        self._check_devices(workers)
-        self._actors = [self._new_actor() for _ in range(workers)]
-        self._idle = list(range(workers))[::-1]
-        self._failures: dict[int, int] = {}
+        self._cluster = cluster
+        if isinstance(workers, int):
+            alike = WorkerGroup(targets=config.targets, count=workers, per_device=config.per_device)
+            workers = (alike,)
+        self._groups = tuple(workers)
+        self._handles = self._names = 0
+        self._refs: dict[Any, Slot] = {}
+        self._waiting: list[Running] = []
+        self._done: list[Finished] = []
+        self._environments: dict[str, dict[str, str]] = {}
+        self._slots: list[Slot] = []
+        self.complaints: dict[str, str] = {}
+        """Why no worker starts on a node of the cluster, by where that is."""
+        if cluster is None:
+            needs = frozenset(name for group in self._groups for name in group.devices)
+            start_local(_cpus(self._groups), Path(config.scratch) / "ray", needs, devices)
+        else:
+            connect(cluster.address, cluster.runtime_env, cluster.ship_code)
+        try:
+            self._open()
+        except BaseException:
+            ray.shutdown()
+            raise
+
+    def _open(self) -> None:
+        self._board = self._make_board() if self._cluster is not None else None
+        self.deaths = Deaths(self._board)
+        self._nodes = Nodes() if self._cluster is not None else None
+        self._nodes_seen = 0
+        if self._cluster is None:
+            self._check_devices()
+        for group in self._groups:
+            for _ in range(group.count or 0):
+                self._add(group)
+        self._tend()
+
+    # -- what a pool is -------------------------------------------------------------------------
+
+    @property
+    def size(self) -> int:
+        return len(self._slots)
 
     @property
     def free(self) -> int:
-        return len(self._idle)
+        return sum(slot.state == "idle" for slot in self._slots)
 
-    def environment(self) -> dict[str, str]:
-        try:
-            return ray.get(self._actors[0].environment.remote())
-        except (RayActorError, RayTaskError) as error:
-            raise _cause(error) from error
+    def takes(self, target: str | None) -> bool:
+        return self._idle_for(target) is not None
+
+    def serves(self, target: str) -> bool:
+        return any(self._fits(slot, target) and slot.served for slot in self._slots)
+
+    def states(self) -> dict[str, int]:
+        return dict(Counter(slot.state for slot in self._slots))
+
+    def environment(self, target: str | None = None) -> dict[str, str]:
+        if target is not None and target in self._environments:
+            return self._environments[target]
+        wanted_first = next(iter(self._config.targets))
+        began = time.monotonic()
+        while not self._environments or (
+            wanted_first not in self._environments
+            and any(self._fits(slot, wanted_first) for slot in self._slots)
+        ):
+            self._progress(1.0)
+            if self._cluster is not None and time.monotonic() - began > FIRST_S:
+                break
+        if not self._environments:
+            why = next(iter(self.complaints.values()), "it has no room for any")
+            raise SandboxError(f"no worker of the cluster starts: {why}")
+        there = [name for name in self._config.targets if name in self._environments]
+        return self._environments[there[0]]
 
     def submit(self, task: Task) -> Handle:
-        if not self._idle:
+        slot = self._idle_for(target_of(task))
+        if slot is None:
             raise RuntimeError("no slot is free")
         self._handles += 1
-        self._start(_Running(self._handles, task, self._idle.pop()))
+        self._start(slot, Running(self._handles, task))
         return self._handles
 
     def wait(self, timeout: float) -> list[Finished]:
-        if not self._running:
-            return []
-        refs = list(self._running)
-        ready, _ = ray.wait(refs, num_returns=1, timeout=timeout)
-        if ready:
-            ready, _ = ray.wait(refs, num_returns=len(refs), timeout=0)
-        finished = [self._take(ref) for ref in ready]
-        return [one for one in finished if one is not None]
+        if not self._done:
+            self._progress(timeout)
+        done, self._done = self._done, []
+        return done
 
     def close(self) -> None:
-        for actor in self._actors:
-            ray.kill(actor)
+        if self._nodes is not None:
+            self._nodes.close()
+        for slot in self._slots:
+            if slot.actor is not None:
+                with contextlib.suppress(Exception):  # Ray may be gone already
+                    ray.kill(slot.actor)
         ray.shutdown()
 
-    def _check_devices(self, workers: int) -> None:
-        there = ray.cluster_resources()
-        for name in sorted(self._needs):
-            found, each = int(there.get(name, 0)), self._config.per_device
-            if found * each < workers:
-                ray.shutdown()
-                raise SandboxError(
-                    f"workers: {workers} need {-(-workers // each)} {name} with workers_per_device "
-                    f"{each}, and Ray finds {found}"
-                )
+    # -- slots ----------------------------------------------------------------------------------
 
-    def _new_actor(self) -> Any:
-        share = SHARES // self._config.per_device / SHARES
-        others = {name: share for name in self._needs if name != "GPU"}
+    def _fits(self, slot: Slot, target: str | None) -> bool:
+        return len(self._groups) == 1 or slot.group.serves(target)
+
+    def _idle_for(self, target: str | None) -> Slot | None:
+        there = (slot for slot in reversed(self._slots) if slot.state == "idle")
+        fitting = [slot for slot in there if self._fits(slot, target)]
+        return min(fitting, key=lambda slot: len(slot.group.needs), default=None)
+
+    def _add(self, group: WorkerGroup, node: str | None = None) -> None:
+        self._names += 1
+        self._slots.append(Slot(group, f"worker {self._names}", node))
+
+    def _tend(self) -> None:
+        """Follows the nodes, and starts what is due."""
+        if self._nodes is not None and self._nodes.seen != self._nodes_seen:
+            self._nodes_seen = self._nodes.seen
+            self._follow_nodes(self._nodes.alive)
+        now = time.monotonic()
+        for slot in self._slots:
+            if slot.actor is None and slot.due <= now:
+                slot.actor = self._new_actor(slot)
+                self._refs[slot.actor.about.remote()] = slot
+
+    def _follow_nodes(self, alive: Mapping[str, Mapping[str, float]]) -> None:
+        for slot in list(self._slots):
+            node = slot.about.node if slot.about is not None else slot.node
+            if node is not None and node not in alive:
+                self._lose(slot)
+        there = Counter((self._groups.index(slot.group), slot.node) for slot in self._slots)
+        for (place, node), count in wanted(self._groups, alive).items():
+            for _ in range(count - there[place, node]):
+                self._add(self._groups[place], node)
+
+    def _lose(self, slot: Slot) -> None:
+        """The slot's node is gone, and its worker with it."""
+        running = slot.running
+        for ref in [ref for ref, one in self._refs.items() if one is slot]:
+            del self._refs[ref]
+        self._empty(slot)
+        if slot.node is not None:
+            self._slots.remove(slot)
+        if running is not None:
+            self._again(running, slot, with_node=True)
+
+    def _empty(self, slot: Slot, pause: float = 0.0) -> None:
+        """Takes the worker out; another one is started after `pause` seconds."""
+        if slot.actor is not None:
+            ray.kill(slot.actor)
+        slot.actor = slot.about = slot.running = None
+        slot.due = time.monotonic() + pause
+
+    def _new_actor(self, slot: Slot) -> Any:
+        group, away = slot.group, None
+        options = group.options()
+        config = self._config
+        if self._cluster is not None:
+            away = Away(
+                toolchain=group.toolchain or self._cluster.toolchain,
+                preload=self._cluster.preload,
+                code=self._cluster.code,
+            )
+            config = self._cluster.config_for(config, group)
+        if slot.node is not None:
+            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(slot.node, soft=False)
         # We replace dead workers ourselves, with the task they died of counted.
-        options = Worker.options(  # type: ignore[attr-defined]
-            max_restarts=0, num_gpus=share if "GPU" in self._needs else 0, resources=others
-        )
-        return options.remote(self._config)
+        made = Worker.options(max_restarts=0, **options)
+        return made.remote(config, away, self._board, slot.name)
 
-    def _start(self, running: _Running) -> None:
-        actor, task = self._actors[running.slot], running.task
+    def _make_board(self) -> Any:
+        here = ray.get_runtime_context().get_node_id()
+        strategy = NodeAffinitySchedulingStrategy(here, soft=False)
+        return Board.options(scheduling_strategy=strategy).remote()  # type: ignore[attr-defined]
+
+    def _check_devices(self) -> None:
+        there = ray.cluster_resources()
+        for group in self._groups:
+            for name in sorted(group.devices):
+                found, each, count = int(there.get(name, 0)), group.per_device, group.count or 0
+                if found * each < count:
+                    raise SandboxError(
+                        f"workers: {count} need {-(-count // each)} {name} with "
+                        f"workers_per_device {each}, and Ray finds {found}"
+                    )
+
+    # -- tasks ----------------------------------------------------------------------------------
+
+    def _start(self, slot: Slot, running: Running) -> None:
+        actor, task = slot.actor, running.task
         if isinstance(task, ShardTask):
-            ref = actor.run_shard.remote(task.shard)
+            ref = actor.run_shard.remote(self.deaths.spared(task.shard))
         elif isinstance(task, RunTask):
+            if self.deaths.any_of(task.programs):
+                answer = WorkerDied(running.attempts + running.nodes)
+                self._done.append(Finished(running.handle, task, answer))
+                return
             ref = actor.run_programs.remote(task.programs, task.settings)
         elif isinstance(task, SetupTask):
             ref = actor.check_setup.remote(task.target, task.function)
-        elif isinstance(task, ReproTask):  # holds the slot, so that its CPU is the actor's
-            if self._needs:  # the script is to see what its worker sees
-                task = replace(task, environment=tuple(self._visible(running.slot).items()))
-            ref = ray.remote(num_cpus=0, max_retries=0)(run_repro).remote(task)
-        self._running[ref] = running
+        else:
+            ref = actor.run_script.remote(task)
+        slot.running = running
+        self._refs[ref] = slot
 
-    def _visible(self, slot: int) -> dict[str, str]:
-        """The variables that say which devices the worker in `slot` sees."""
-        try:
-            return ray.get(self._actors[slot].visible_devices.remote())
-        except RayActorError:  # it died while it was idle
-            self._actors[slot] = self._new_actor()
-        try:
-            return ray.get(self._actors[slot].visible_devices.remote())
-        except RayActorError as error:
-            raise _cause(error) from error
+    def _progress(self, timeout: float) -> None:
+        """Takes what has come back, waiting up to `timeout` seconds for the first."""
+        self._tend()
+        refs = list(self._refs)
+        if not refs:
+            if self._cluster is not None or self._slots and not self.free:
+                time.sleep(min(timeout, 0.2))
+            return
+        ready, _ = ray.wait(refs, num_returns=1, timeout=timeout)
+        if ready:
+            ready, _ = ray.wait(refs, num_returns=len(refs), timeout=0)
+        for ref in ready:
+            if ref in self._refs:  # its slot may have been lost meanwhile
+                self._take(ref)
+        self._tend()
+        for running in [*self._waiting]:
+            slot = self._idle_for(target_of(running.task))
+            if slot is not None:
+                self._waiting.remove(running)
+                self._start(slot, running)
 
-    def _take(self, ref: Any) -> Finished | None:
-        running = self._running.pop(ref)
-        answer: Answer
+    def _take(self, ref: Any) -> None:
+        slot = self._refs.pop(ref)
+        running = slot.running
         try:
-            answer = ray.get(ref)
-        except (RayActorError, WorkerCrashedError) as error:
-            if isinstance(error, RayActorError) and error.actor_init_failed:
-                self._again(running, _cause(error))
-                return None
-            self._replace(running.slot)
-            if running.attempts < MAX_ATTEMPTS:
-                running.attempts += 1
-                self._start(running)
-                return None
-            answer = WorkerDied(running.attempts)
+            answer: Any = ray.get(ref)
         except RayTaskError as error:
             if isinstance(_cause(error), FATAL):
-                self._again(running, _cause(error))
-                return None
+                self._fail(slot, _cause(error))
+                return
             answer = TaskFailed(str(error))
-        self._failures[running.slot] = 0
-        self._idle.append(running.slot)
-        return Finished(running.handle, running.task, answer)
+        except RayError as error:
+            self._take_death(slot, error)
+            return
+        if running is None:
+            self._take_start(slot, answer)
+            return
+        slot.running, slot.failures = None, 0
+        result: Answer = answer
+        self._done.append(Finished(running.handle, running.task, result))
 
-    def _again(self, running: _Running, error: BaseException) -> None:
-        """Starts a task again with another worker after a while; raises `error` where its slot has
-        never served, or too often not since it did."""
-        failures = self._failures.get(running.slot, MAX_FAILURES)
-        if failures >= MAX_FAILURES:
-            raise error
-        self._failures[running.slot] = failures + 1
-        time.sleep(2**failures)
-        self._replace(running.slot)
-        self._start(running)
+    def _take_start(self, slot: Slot, about: Any) -> None:
+        if isinstance(about, TaskFailed):
+            raise RuntimeError(f"a worker raised: {about.error}")
+        target = slot.group.targets[0]
+        first = self._environments.setdefault(target, about.environment)
+        differ = toolchain_differences(first, about.environment)
+        if differ and self._cluster is not None:
+            key, (others, here) = next(iter(differ.items()))
+            what = f"{about.host}: {key} is {here}, and other workers for {target} have {others}"
+            self._fail(slot, SandboxError(what))
+            return
+        slot.about, slot.served = about, True
+        self.complaints.pop(slot.node or slot.name, None)
 
-    def _replace(self, slot: int) -> None:
-        ray.kill(self._actors[slot])
-        self._actors[slot] = self._new_actor()
+    def _take_death(self, slot: Slot, error: RayError) -> None:
+        running, cause = slot.running, _cause(error)
+        if isinstance(cause, SandboxError):
+            self._fail(slot, cause)
+            return
+        gone = of_node(error) or not self._is_there(slot)
+        if running is None and not gone:
+            self._fail(slot, cause)
+            return
+        self._empty(slot, pause=0.0 if running is not None else 1.0)
+        if running is not None:
+            preempted = isinstance(error, RayActorError) and error.preempted
+            self._again(running, slot, with_node=gone, blamed=not preempted)
+
+    def _is_there(self, slot: Slot) -> bool:
+        """Whether the slot's node is, as far as is known."""
+        node = slot.about.node if slot.about is not None else slot.node
+        return self._nodes is None or node is None or node in self._nodes.alive
+
+    def _again(self, running: Running, slot: Slot, *, with_node: bool, blamed: bool = True) -> None:
+        """Gives out once more what a worker died of."""
+        if with_node and self._cluster is not None:
+            running.nodes += 1
+            again = self.deaths.count(slot.name, running, blamed)
+        else:
+            running.attempts += 1
+            again = running.attempts < MAX_ATTEMPTS
+        if again:
+            self._waiting.append(running)
+        else:
+            answer = WorkerDied(running.attempts + running.nodes)
+            self._done.append(Finished(running.handle, running.task, answer))
+
+    def _fail(self, slot: Slot, error: BaseException) -> None:
+        """The worker's sandbox cannot start. It is tried again after a while, and its task with it;
+        raises `error` where its slot has never served, or too often not since it did, and in a
+        cluster where no slot ever has."""
+        running, failures = slot.running, slot.failures
+        slot.failures += 1
+        if self._cluster is None:
+            if failures >= MAX_FAILURES or not slot.served:
+                raise error
+            pause = 2.0**failures
+        else:
+            self.complaints[slot.node or slot.name] = str(error)
+            if not self._environments and all(one.failures for one in self._slots):
+                raise error
+            pause = min(MAX_PAUSE_S, 5 * 2.0**failures)
+        self._empty(slot, pause)
+        if running is not None:
+            self._waiting.append(running)
 
 
-def _cause(error: RayActorError | RayTaskError) -> BaseException:
+def _cpus(groups: Sequence[WorkerGroup]) -> int:
+    return sum(group.count or 0 for group in groups)
+
+
+def _cause(error: RayError) -> BaseException:
     """What a worker raised, without Ray's wrapping; of one that could not start Ray keeps the text
     only."""
     if isinstance(error, RayTaskError):
         cause = error.cause
         return cause if isinstance(cause, BaseException) else error
-    last = str(error).strip().splitlines()[-1]
-    _, found, sentence = last.partition("SandboxError: ")
-    return SandboxError(sentence) if found and error.actor_init_failed else error
-
-
-def _start_ray(
-    workers: int, folder: Path, needs: frozenset[str], devices: Mapping[str, int] | None
-) -> None:
-    """A Ray of our own on this machine, quiet, with everything it writes under `folder`. It looks
-    for the accelerators that workers need, unless `devices` says what there is."""
-    folder.mkdir(parents=True, exist_ok=True)
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # Its monitor judges the whole machine's memory; ours is limited per sandbox.
-    os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
-    # Or its agents, when they change their titles, wipe the marker that the reaper looks for.
-    os.environ.setdefault("SPT_NOENV", "1")
-    # Ray's own is 15: beside other work programs would starve, and their deadlines go on.
-    os.environ.setdefault("RAY_worker_niceness", "0")
-    # Workers shall find us where we are. Not by PYTHONPATH: the toolchain's interpreter, which they
-    # start, would look there too, and find our torch, or our folders, before its own.
-    root = str(Path(attnfuzz.__file__).resolve().parents[1])
-    given = dict(devices or {})
-    empty = folder / "empty"
-    empty.mkdir(exist_ok=True)
-    try:
-        with contextlib.chdir(empty):  # Ray puts the current folder first on its workers' path
-            ray.init(
-                address="local",
-                num_cpus=workers,
-                num_gpus=None if "GPU" in needs and devices is None else given.get("GPU", 0),
-                resources={name: n for name, n in given.items() if name != "GPU"} or None,
-                include_dashboard=False,
-                object_store_memory=OBJECT_STORE_BYTES,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                job_config=JobConfig(_py_driver_sys_path=[root]),
-                _temp_dir=str(folder),
-            )
-    except Exception as error:  # whatever it is, the machine has it, not a program
-        ray.shutdown()
-        raise SandboxError(f"Ray cannot be started: {str(error).strip()}") from error
+    if isinstance(error, RayActorError) and error.actor_init_failed:
+        last = str(error).strip().splitlines()[-1]
+        _, found, sentence = last.partition("SandboxError: ")
+        return SandboxError(sentence) if found else error
+    return error

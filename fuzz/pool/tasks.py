@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from attnfuzz.actors.runs import RunSettings
+from attnfuzz.actors.runs import ReproRun, ReproTask, RunSettings
 from attnfuzz.generators.model.outcome import Outcome
 from attnfuzz.generators.model.program import Program
 
@@ -42,38 +42,16 @@ class SetupTask:
     function: str | None = None
 
 
-@dataclass(frozen=True)
-class ReproTask:
-    """Run a script `runs` times in clean processes; gives a `ReproRun` for each.
-
-    `python` is the interpreter, `preload` the files loaded before the script, `timeout_s` the
-    seconds each run may take, `idle_s` for how many of them all of its processes may sleep (None:
-    all of them), `folder` an existing folder for its temporary files, `processes` how many run it
-    together, as `torchrun` would start them, `environment` what is set for it besides.
-    """
-
-    text: str
-    python: str
-    folder: str
-    runs: int = 3
-    timeout_s: float = 120.0
-    idle_s: float | None = None
-    preload: tuple[str, ...] = ()
-    processes: int = 1
-    environment: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True)
-class ReproRun:
-    """How a script ended: its exit status (negative: the signal; None: it was killed as one that
-    hangs), the last 4 MiB of what it wrote to stderr, and the CPU seconds that it used."""
-
-    status: int | None
-    stderr: str
-    cpu_s: float = 0.0
-
-
 Task = ShardTask | RunTask | SetupTask | ReproTask
+
+
+def target_of(task: Task) -> str | None:
+    """The target that a task needs a worker of; None where any will do."""
+    if isinstance(task, ShardTask):
+        return task.shard.target
+    if isinstance(task, RunTask):
+        return task.settings.target
+    return task.target
 
 
 @dataclass(frozen=True)

@@ -85,18 +85,22 @@ def _keys(loc: tuple[int | str, ...], data: Any, problem: str) -> list[str]:
         here_by_kind = isinstance(at, Mapping) and at.get("kind") == step
         if here_by_kind and (position == 0 or keys and str(loc[position - 1]) == keys[-1]):
             continue
-        if step in (at if isinstance(at, Mapping) else range(_length(at))):
+        if _has(at, step):
             at = at[step]
         elif problem == "missing" and position == len(loc) - 1:
             at = None
+        elif position + 1 < len(loc) and _has(at, loc[position + 1]):
+            continue
         else:
             break
         keys.append(str(step))
     return keys
 
 
-def _length(value: Any) -> int:
-    return len(value) if isinstance(value, list) else 0
+def _has(value: Any, step: int | str) -> bool:
+    if isinstance(value, Mapping):
+        return step in value
+    return isinstance(value, list) and step in range(len(value))
 
 
 def _sentence(detail: dict[str, Any], keys: list[str], data: Any, root: type | None) -> str:

@@ -93,7 +93,16 @@ class FakePool:
     def free(self) -> int:
         return self.size - len(self._running)
 
-    def environment(self) -> dict[str, str]:
+    def takes(self, target: str | None) -> bool:
+        return self.free > 0
+
+    def serves(self, target: str) -> bool:
+        return True
+
+    def states(self) -> dict[str, int]:
+        return {"idle": self.free, "busy": self.size - self.free}
+
+    def environment(self, target: str | None = None) -> dict[str, str]:
         return {"torch": "2.13.0", "python": "3.11", "target": "cpu"}
 
     def submit(self, task: Task) -> Handle:

@@ -27,8 +27,8 @@ class FakeTorch(FakePool):
         self._version = version
         self._faults = [FAULTS[name] for name in FAULTS if name in faults]
 
-    def environment(self) -> dict[str, str]:
-        return {**super().environment(), "torch": self._version}
+    def environment(self, target: str | None = None) -> dict[str, str]:
+        return {**super().environment(target), "torch": self._version}
 
     def answer(self, task: Task) -> Answer:
         if isinstance(task, ShardTask):

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import psutil
 
+from attnfuzz.actors.runs import ReproRun, ReproTask
 from attnfuzz.actors.sandbox import ports, procs
 from attnfuzz.actors.sandbox.activity import Activity
 from attnfuzz.actors.sandbox.sandbox import BLINK_S, GLANCE_S
-from attnfuzz.fuzz.pool.tasks import ReproRun, ReproTask
 
 KEPT = 4 << 20
 """Bytes kept of what a script writes to stderr. Inductor prints all arguments of what it could not
@@ -95,9 +95,17 @@ def _run_once(task: ReproTask, script: Path, folder: Path) -> ReproRun:
                     os.killpg(group, signal.SIGKILL)
             for process in processes:
                 process.wait()
+            _reap(group)
         stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - KEPT))
         written = stderr.read().decode("utf-8", "replace")
     return ReproRun(status, written, round(_children_cpu_s() - before, 3))
+
+
+def _reap(group: int | None) -> None:
+    """Waits for what a dead script has left to this process, where that is a subreaper."""
+    with contextlib.suppress(ChildProcessError):
+        while group is not None and os.waitpid(-group, os.WNOHANG)[0]:
+            pass
 
 
 def _children_cpu_s() -> float:

@@ -1,0 +1,97 @@
+"""A Ray cluster of several raylets on this machine, nodes of which can be killed and stopped."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+ROOT = Path(__file__).resolve().parents[1]
+STORE_BYTES = 80 << 20
+
+SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_memory_monitor_refresh_ms": "0",
+    "RAY_worker_niceness": "0",
+    "SPT_NOENV": "1",
+    "PYTHONPATH": str(ROOT),
+}
+"""Of every process of the cluster."""
+
+
+class LocalCluster:
+    """A head without CPUs, and the nodes that are added. `redis` is the address of one that keeps
+    what the head's control store knows, so that this may be restarted."""
+
+    def __init__(self, folder: Path, redis: str | None = None) -> None:
+        from ray.cluster_utils import Cluster
+
+        self._cluster = Cluster()
+        head: dict[str, Any] = {"num_cpus": 0, "include_dashboard": False}
+        if redis is not None:
+            head["external_addresses"] = [redis]
+        self.head = self._add(temp_dir=str(folder), **head)
+        self.nodes: list[Any] = []
+
+    def _add(self, **options: Any) -> Any:
+        return self._cluster.add_node(object_store_memory=STORE_BYTES, **options)
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT."""
+        return str(self._cluster.address)
+
+    def add(self, cpus: int = 1, gpus: int = 0, **resources: float) -> Any:
+        """A further node."""
+        node = self._add(num_cpus=cpus, num_gpus=gpus, resources=resources or None)
+        self.nodes.append(node)
+        return node
+
+    def remove(self, node: Any, *, kindly: bool = False) -> None:
+        """Ends a node, by SIGKILL unless `kindly`."""
+        self.nodes.remove(node)
+        with suppress(Exception):  # some of its processes may be dead already
+            self._cluster.remove_node(node, allow_graceful=kindly)
+
+    def raylet(self, node: Any) -> psutil.Process:
+        """The node's raylet."""
+        from ray._private.ray_constants import PROCESS_TYPE_RAYLET
+
+        return psutil.Process(node.all_processes[PROCESS_TYPE_RAYLET][0].process.pid)
+
+    def restart_control_store(self) -> None:
+        """Kills the control store, and starts it again."""
+        self.head.kill_gcs_server(check_alive=False)
+        self.head.start_gcs_server()
+
+    def close(self) -> None:
+        """Ends everything."""
+        for node in self.nodes:
+            with suppress(Exception):
+                self.raylet(node).send_signal(signal.SIGCONT)
+        self._cluster.shutdown()
+
+
+@contextmanager
+def local_cluster(redis: str | None = None) -> Iterator[LocalCluster]:
+    """A cluster while the block runs; its files are in a folder of its own, which goes with it."""
+    before = dict(os.environ)
+    os.environ.update(SETTINGS)
+    folder = Path(tempfile.mkdtemp(prefix="rc-", dir="/tmp"))  # short: sockets are put there
+    try:
+        cluster = LocalCluster(folder, redis)
+        try:
+            yield cluster
+        finally:
+            cluster.close()
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+        shutil.rmtree(folder, ignore_errors=True)

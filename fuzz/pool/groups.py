@@ -1,0 +1,102 @@
+"""Groups of workers, and how many of each a machine has room for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from attnfuzz.actors.targets.gpu_assignment import resources_of
+
+SHARES = 10_000
+"""Into how many parts Ray divides one of a resource."""
+
+ACCELERATOR_TYPE = "accelerator_type:"
+"""What the resource begins with by which Ray says which accelerator a node has."""
+
+CPU = "CPU"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerGroup:
+    """Workers that are alike: `count` of them, or with None as many as the nodes have room for.
+
+    Each has one CPU, and what Ray calls the devices of `targets` (one, or one of `per_device`
+    parts), on a node with that `accelerator_type`, if any, and with those `resources`. `toolchain`
+    is an interpreter on the node, None for the one that runs the worker; `runtime_env` is Ray's.
+    """
+
+    targets: tuple[str, ...]
+    count: int | None = None
+    per_device: int = 1
+    accelerator_type: str | None = None
+    resources: tuple[tuple[str, float], ...] = ()
+    toolchain: str | None = None
+    runtime_env: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def devices(self) -> frozenset[str]:
+        """What Ray calls the devices of which each worker needs a share."""
+        return resources_of(self.targets)
+
+    @property
+    def share(self) -> float:
+        """Of one device, what each worker has."""
+        return SHARES // self.per_device / SHARES
+
+    @property
+    def needs(self) -> dict[str, float]:
+        """What one worker needs of a node, as Ray calls it."""
+        needs = {CPU: 1.0, **dict(self.resources), **dict.fromkeys(self.devices, self.share)}
+        if self.accelerator_type is not None:
+            needs[ACCELERATOR_TYPE + self.accelerator_type] = 0.001
+        return needs
+
+    def options(self) -> dict[str, Any]:
+        """The same as options of a Ray actor."""
+        others = dict(self.resources) | {name: self.share for name in self.devices if name != "GPU"}
+        options: dict[str, Any] = {
+            "num_gpus": self.share if "GPU" in self.devices else 0,
+            "resources": others,
+        }
+        if self.accelerator_type is not None:
+            options["accelerator_type"] = self.accelerator_type
+        if self.runtime_env:
+            options["runtime_env"] = dict(self.runtime_env)
+        return options
+
+    def serves(self, target: str | None) -> bool:
+        """Whether its workers run what is for `target`."""
+        return target is None or target in self.targets
+
+    def __str__(self) -> str:
+        kind = f" ({self.accelerator_type})" if self.accelerator_type else ""
+        return ", ".join(self.targets) + kind
+
+
+def room(groups: Sequence[WorkerGroup], node: Mapping[str, float]) -> list[int]:
+    """How many workers of each group fit on a node with those resources, where the count of the
+    group is open (0 for the others). Who needs a device comes first, and keeps a CPU for it where
+    there is such a device: a CPU is anybody's."""
+    left, fit = dict(node), [0] * len(groups)
+    order = sorted(range(len(groups)), key=lambda place: (-len(groups[place].needs), place))
+    for place in order:
+        group = groups[place]
+        count = _times(group.needs, left)
+        if group.count is None:
+            fit[place] = count
+        elif len(group.needs) == 1:  # any node's CPUs will do for them
+            continue
+        for name, each in group.needs.items():
+            left[name] = left.get(name, 0.0) - each * min(count, group.count or count)
+    return fit
+
+
+def _times(needs: Mapping[str, float], left: Mapping[str, float]) -> int:
+    slack = 1e-6
+    return min(max(0, int((left.get(name, 0.0) + slack) / each)) for name, each in needs.items())
+
+
+def fixed(groups: Iterable[WorkerGroup]) -> int:
+    """How many workers have a count of their own."""
+    return sum(group.count or 0 for group in groups)

@@ -1,0 +1,99 @@
+"""The slots of a pool: places for one worker each, and the nodes on which they are."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+
+from attnfuzz.actors.node import About
+from attnfuzz.fuzz.pool.groups import WorkerGroup, room
+from attnfuzz.fuzz.pool.tasks import Handle, Task
+
+LOOK_S = 2.0
+
+
+@dataclass
+class Running:
+    """A task that is given out: `attempts` is how often its worker died, `nodes` how often with its
+    node."""
+
+    handle: Handle
+    task: Task
+    attempts: int = 0
+    nodes: int = 0
+
+
+@dataclass(eq=False)
+class Slot:
+    """A place for one worker of `group`, on `node` if it is bound to one.
+
+    Without an `actor` it is started at `due` (monotonic seconds); while `about` is None it starts;
+    then it is idle, or at its `running` task. `failures` counts how often in a row it could not
+    start, or its sandbox could not; `served` whether it ever has.
+    """
+
+    group: WorkerGroup
+    name: str
+    node: str | None = None
+    actor: Any = None
+    about: About | None = None
+    running: Running | None = None
+    failures: int = 0
+    served: bool = False
+    due: float = 0.0
+
+    @property
+    def state(self) -> str:
+        """waiting, starting, idle or busy."""
+        if self.actor is None:
+            return "waiting"
+        if self.about is None:
+            return "starting"
+        return "idle" if self.running is None else "busy"
+
+
+class Nodes:
+    """The nodes of the cluster, looked at every `LOOK_S` seconds by a thread of its own: where
+    Ray's control store is away, asking takes until it is back."""
+
+    def __init__(self) -> None:
+        self.alive: dict[str, Mapping[str, float]] = {}
+        """Resources by the id of the node."""
+        self.seen = 0
+        """How often the nodes were looked at."""
+        self._ended = threading.Event()
+        self._look()
+        self._thread = threading.Thread(target=self._watch, name="nodes", daemon=True)
+        self._thread.start()
+
+    def _look(self) -> None:
+        there = ray.nodes()
+        self.alive = {one["NodeID"]: one["Resources"] for one in there if one["Alive"]}
+        self.seen += 1
+
+    def _watch(self) -> None:
+        while not self._ended.wait(LOOK_S):
+            with contextlib.suppress(Exception):  # the control store is away, or Ray is shut down
+                self._look()
+
+    def close(self) -> None:
+        """Ends the thread."""
+        self._ended.set()
+
+
+def wanted(
+    groups: Sequence[WorkerGroup], alive: Mapping[str, Mapping[str, float]]
+) -> dict[tuple[int, str], int]:
+    """How many workers of each group, by its place, each node is to have, where the group's count
+    is open."""
+    return {
+        (place, node): count
+        for node, resources in alive.items()
+        for place, count in enumerate(room(groups, resources))
+        if groups[place].count is None
+    }

@@ -1,0 +1,148 @@
+"""Several real raylets on one machine, and workers that only pretend to run programs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from attnfuzz.actors.sandbox import reaper
+from attnfuzz.corpus.store.store import Store, StoreError
+from benchmarks.local_cluster import LocalCluster, local_cluster
+from benchmarks.simulated import BELOW
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parent.parent
+SHARDS = 12
+CONFIG: dict[str, Any] = {
+    "seed": 5,
+    "minutes": 20,
+    "shard_size": 4,
+    "profiles": {"integrated": 1},
+    "targets": {"cpu": 2, "cuda": 1, "npu": 1},
+    "workers": {"cpu": "auto", "cuda": "auto", "npu": {"count": 1}},
+    "shipped": False,
+    "steering": False,
+    "variants": False,
+    "confirm_runs": 1,
+    "repro_runs": 1,
+    "minimize": {"max_candidates": 5},
+}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    """A node with a GPU, one with an NPU, and one with neither."""
+    with local_cluster() as opened:
+        opened.add(cpus=1, gpus=1)
+        opened.add(cpus=1, NPU=1)
+        opened.add(cpus=1)
+        yield opened
+    assert below() == []
+
+
+def below() -> list[int]:
+    """Processes of workers that are left."""
+    return [
+        process.pid
+        for process in psutil.process_iter(["cmdline"])
+        if tuple(process.info["cmdline"] or ()) == BELOW
+    ]
+
+
+def start(config: Path, directory: Path, *options: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "benchmarks.simulated_launch", str(config), "--resume"]
+    environment = {k: v for k, v in os.environ.items() if k != reaper.MARKER}
+    return subprocess.Popen(
+        [*command, "--dir", str(directory), *options],
+        cwd=ROOT, text=True, env=environment | {"PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def recorded(directory: Path) -> int:
+    """How many of the first shards are recorded."""
+    try:
+        with Store(directory, create=False) as store:
+            return sum(index < SHARDS for index in store.shard_indices())
+    except StoreError:  # it is not there yet
+        return 0
+
+
+def found(directory: Path) -> tuple[object, ...]:
+    """What must not depend on where the shards ran."""
+    with Store(directory, create=False) as store:
+        failures = {row.program_id: row.shard for row in store.failures() if row.shard is not None}
+        shards = [index for index in store.shard_indices() if index < SHARDS]
+    return shards, {program: shard for program, shard in failures.items() if shard < SHARDS}
+
+
+def test_targets_have_their_nodes_and_a_campaign_one_controller(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    config, directory = tmp_path / "campaign.yaml", tmp_path / "campaign"
+    config.write_text(yaml.safe_dump(CONFIG))
+    on_cluster = ("--ray-address", cluster.address)
+    first = start(config, directory, *on_cluster)
+    while recorded(directory) < 2 and first.poll() is None:
+        time.sleep(0.2)
+    second = start(config, directory, *on_cluster)
+    _, said = second.communicate(timeout=300)
+    assert second.returncode == 2, said
+    assert f"another campaign is running there: {os.uname().nodename}, process {first.pid}" in said
+
+    # A node is killed with what runs there, and another like it joins.
+    lost = cluster.nodes[2]
+    cluster.remove(lost)
+    cluster.add(cpus=1)
+    while recorded(directory) < SHARDS and first.poll() is None:
+        time.sleep(0.2)
+    first.terminate()
+    _, said = first.communicate(timeout=300)
+    assert first.returncode == 130, said
+
+    with Store(directory, create=False) as store:
+        ran = store.totals().features
+    nodes = {one.node_id: one for one in (lost, *cluster.nodes)}
+    gpu, npu, *_ = cluster.nodes
+    assert {name.rpartition(" ")[2] for name in ran if name.startswith("cuda on ")} == {gpu.node_id}
+    assert {name.rpartition(" ")[2] for name in ran if name.startswith("npu on ")} == {npu.node_id}
+    assert {name.rpartition(" ")[2] for name in ran if " on " in name} <= set(nodes)
+
+    here = found(directory)
+    assert here[0] == list(range(SHARDS))
+    assert here == expected()
+    deadline = time.monotonic() + 60
+    while below() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert below() == []
+
+
+def expected() -> tuple[object, ...]:
+    """What the shards give where one process runs them one after the other."""
+    from attnfuzz.actors.shard import Shard
+    from attnfuzz.actors.targets.registry import TARGETS, target_for
+    from attnfuzz.generators.model.codec import program_id
+    from attnfuzz.generators.strategies.shards import shard_programs
+    from benchmarks.simulated import judged
+
+    failures: dict[str, int] = {}
+    for index in range(SHARDS):
+        target = target_for(CONFIG["seed"], index, CONFIG["targets"])
+        shard = Shard(campaign_seed=CONFIG["seed"], index=index, size=CONFIG["shard_size"])
+        programs = shard_programs(
+            shard.campaign_seed, index, shard.size, CONFIG["profiles"], (), TARGETS[target].place
+        )
+        for program in programs:
+            if judged(program).status == "failed":
+                failures.setdefault(program_id(program), index)
+    return list(range(SHARDS)), failures

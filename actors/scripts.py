@@ -70,8 +70,7 @@ def _run_once(task: ReproTask, script: Path, folder: Path) -> ReproRun:
         arguments = ["-c", BOOTSTRAP, *task.preload, str(script)]
     group: int | None = None
     before = _children_cpu_s()
-    own = _environment(folder) | dict(task.environment)
-    with (folder / "stderr").open("w+b") as stderr, _ranks(task.processes, own) as ranks:
+    with (folder / "stderr").open("w+b") as stderr, _ranks(task.processes, _environment(folder)) as ranks:
         processes: list[subprocess.Popen[bytes]] = []
         try:
             for environment in ranks:

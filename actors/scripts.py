@@ -70,7 +70,8 @@ def _run_once(task: ReproTask, script: Path, folder: Path) -> ReproRun:
         arguments = ["-c", BOOTSTRAP, *task.preload, str(script)]
     group: int | None = None
     before = _children_cpu_s()
-    with (folder / "stderr").open("w+b") as stderr, _ranks(task.processes, _environment(folder)) as ranks:
+    environments = _ranks(task.processes, _environment(folder))
+    with (folder / "stderr").open("w+b") as stderr, environments as ranks:
         processes: list[subprocess.Popen[bytes]] = []
         try:
             for environment in ranks:

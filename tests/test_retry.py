@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from attnfuzz.corpus.bucket import Bucket, new_bucket
-from attnfuzz.corpus.case import Case, case_folders, write_bucket, write_case
+from attnfuzz.corpus.case import Case, CaseError, case_folders, write_bucket, write_case
 from attnfuzz.corpus.decisions.deciding import decide, verdict
 from attnfuzz.corpus.decisions.history import history
 from attnfuzz.corpus.decisions.observing import note_tried
-from attnfuzz.corpus.retried import read_retried
+from attnfuzz.corpus.retried import RETRIED, read_retried
 from attnfuzz.corpus.signature import signature
 from attnfuzz.fuzz.campaign import retry as retry_module
 from attnfuzz.fuzz.campaign.retry import EVERY, Retry
@@ -137,6 +137,18 @@ def test_a_task_that_was_lost_says_nothing(tmp_path: Path, answer: object) -> No
     assert again is not None
     made.report(again, answer)  # type: ignore[arg-type]
     assert read_retried(tmp_path / "night") is None and made.next_work((), anywhere) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[", "- 1", "buckets: {}", "torch: x\nbuckets: {../../x: {stays: a, outcomes: {}}}",
+     "torch: x\nbuckets: {ab: {stays: ab, outcomes: {'0123456789ab': exploded}}}"],
+)  # fmt: skip
+def test_what_is_no_record_of_it_is_one_sentence(tmp_path: Path, text: str) -> None:
+    (tmp_path / RETRIED).write_text(text)
+    with pytest.raises(CaseError, match=RETRIED) as raised:
+        read_retried(tmp_path)
+    assert "\n" not in str(raised.value)
 
 
 def test_nothing_is_imported_that_only_a_corpus_names(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from attnfuzz.fuzz.dashboard import highlight, plots
 from attnfuzz.fuzz.dashboard.error_map import error_maps
 from attnfuzz.fuzz.dashboard.plots import Picture
 from attnfuzz.fuzz.dashboard.queries import failures
+from attnfuzz.fuzz.dashboard.queries import found as every
 from attnfuzz.fuzz.dashboard.sources import Source
 from attnfuzz.fuzz.errors import UserError
 from attnfuzz.fuzz.report.bucket import Page
@@ -86,7 +87,8 @@ class ProgramDetails:
 def bucket_details(source: Source, name: str) -> BucketDetails:
     """The bucket of `source` whose id begins with `name`. Raises UserError where there is none, and
     CaseError, StoreError or ProgramError."""
-    found = page(source.directory, name)
+    rows = every(source).rows if source.is_campaign else None
+    found = page(source.directory, name, rows)
     original, recorded = _original(source, found)
     listed = None
     if source.is_campaign and found.bucket is not None:

@@ -24,12 +24,13 @@ from attnfuzz.generators.reading.complaints import mismatch
 from attnfuzz.generators.reading.files import is_there
 
 
-def page(directory: Path, name: str) -> Page:
+def page(directory: Path, name: str, listed: Sequence[Row] | None = None) -> Page:
     """The page of the bucket whose id begins with `name`, in a campaign's directory or in a corpus;
-    in a campaign also of a failure without a bucket, by its program's id. Raises UserError."""
+    in a campaign also of a failure without a bucket, by its program's id. `listed` are the rows of
+    the campaign, where they are at hand. Raises UserError."""
     if is_there(directory / DATABASE):
         with Store(directory, create=False) as store:
-            return _campaign_page(store, directory, name)
+            return _campaign_page(store, directory, name, listed)
     return _corpus_page(directory, name)
 
 
@@ -45,7 +46,7 @@ def _by_id(corpus: Path) -> dict[str, Path]:
     return {read_bucket(folder).id: folder for folder in bucket_folders(corpus)}
 
 
-def _campaign_page(store: Store, directory: Path, name: str) -> Page:
+def _campaign_page(store: Store, directory: Path, name: str, listed: Sequence[Row] | None) -> Page:
     buckets = store.buckets()
     ids = [bucket.id for bucket in buckets]
     is_bucket = any(one.startswith(name) for one in ids)
@@ -56,7 +57,8 @@ def _campaign_page(store: Store, directory: Path, name: str) -> Page:
         assert found is not None
         return _page_without_case(store, unbucketed[wanted], found)
     bucket = next(bucket for bucket in buckets if bucket.id == wanted)
-    row = next(row for row in rows(store, directory) if row.id == wanted)
+    known = {row.id: row for row in listed or ()}
+    row = known.get(wanted) or next(r for r in rows(store, directory) if r.id == wanted)
     (row,) = with_files([row], directory / CASES)
     others = tuple(related(bucket, buckets))
     folder = bucket_folder(directory / CASES, bucket)

@@ -32,6 +32,13 @@ LIBRARY.impl(NAME, flash_attention_stand_in, "CPU")
 '''
 
 
+def compiles_a_ring(program: Program) -> bool:
+    """Whether it is compiled, with a ring of two ranks or more."""
+    kernel, mesh = program.kernel, program.mesh
+    assert isinstance(kernel, Yunchang) and mesh is not None
+    return program.compile is not None and mesh.world_size > kernel.ulysses
+
+
 class YunchangPlugin(KernelPlugin[Yunchang]):
     """Every rank has all of q, k and v, takes its part, and puts the results together again:
     DTensor does both, so that gradients are those of the whole."""
@@ -45,6 +52,11 @@ class YunchangPlugin(KernelPlugin[Yunchang]):
             pattern=r"Not implemented backward for PyTorch attention types",
             why="yunchang has no backward for what torch computes a step with",
             needs=differentiates,
+        ),
+        Refusal(
+            pattern=r"P2P compilation disabled for P2POp construction",
+            why="dynamo does not trace sends between ranks unless it is told to",
+            needs=compiles_a_ring,
         ),
     )
 
@@ -98,7 +110,6 @@ class YunchangPlugin(KernelPlugin[Yunchang]):
         for key, wrong, why in (
             ("mask", p.mask is not None, "none: yunchang has causal"),
             ("packed", p.packed != "none", "none with yunchang"),
-            ("compile", p.compile is not None, "none: yunchang sends from Python"),
             ("surround", p.surround.rope or p.surround.qk_norm, "the default with yunchang"),
             ("kernel.ulysses", rest, f"a divisor of the ranks ({mesh.world_size})"),
             ("shape.q_heads", shape.q_heads % kernel.ulysses, "a multiple of kernel.ulysses"),

@@ -18,18 +18,17 @@ from attnfuzz.generators.render.sizes import commas
 CAUSAL = ("zigzag", "strip")
 """Rings that take nothing else."""
 
-STAND_IN = '''\
+STAND_IN = """\
 def flash_attention_stand_in(q, k, v, dropout_p=0.0, is_causal=False, debug=False, scale=None):
-    """CPUs do not have this operator: theirs, which is not CUDA's, computes what it returns."""
+    # CPUs do not have this operator: theirs, which is not CUDA's, computes what it returns.
     flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     out, lse = flash(q, k, v, dropout_p, is_causal, scale=scale)
     return out, lse, None, None, q.shape[2], k.shape[2], lse.new_zeros(2), lse.new_zeros(0), out
 
 
-LIBRARY = torch.library.Library("aten", "IMPL")
-NAME = "_scaled_dot_product_flash_attention"
-LIBRARY.impl(NAME, flash_attention_stand_in, "CPU")
-'''
+NAME = "aten::_scaled_dot_product_flash_attention"
+torch.library.impl(NAME, "CPU", flash_attention_stand_in)
+"""
 
 
 def compiles_a_ring(program: Program) -> bool:
@@ -72,7 +71,7 @@ class YunchangPlugin(KernelPlugin[Yunchang]):
         if spec.attn_type == "torch_flash":
             stand_in, _, registered = STAND_IN.partition("\n\n\n")
             inputs.functions.append(stand_in.splitlines())
-            inputs.globals = [*registered.splitlines(), "", *inputs.globals]
+            inputs.globals = [*registered.splitlines(), *inputs.globals]
         return inputs
 
     def call(self, scene: Scene, inputs: Inputs) -> Body:

@@ -21,10 +21,12 @@ def dealt(order: str | None) -> list[str]:
     """Statements that take a rank's part `[B, L / ranks, H, D]` of q, k and v `[B, H, L, D]`, with
     the tokens in that order."""
     taken = "t.transpose(1, 2)" + ("[:, order]" if order else "")
-    whole = f"DTensor.from_local({taken}, MESH, [Replicate()])"
-    shards = f"{whole}.redistribute(MESH, [Shard(1)])"
-    lines = [f"order = {order}"] if order else []
-    return [*lines, f"q, k, v = ({shards}.to_local() for t in (q, k, v))"]
+    each = "for t in (q, k, v)"
+    return [
+        *([f"order = {order}"] if order else []),
+        f"q, k, v = (DTensor.from_local({taken}, MESH, [Replicate()]) {each})",
+        f"q, k, v = (t.redistribute(MESH, [Shard(1)]).to_local() {each})",
+    ]
 
 
 def gathered(order: str | None) -> tuple[str, str]:

@@ -143,7 +143,7 @@ PROFILES: dict[str, Profile] = {
     "torchtitan": Profile(
         (("torchtitan", 1),), (("none", 2), ("eager", 1), ("aot_eager", 4), ("inductor", 3))
     ),
-    "yunchang": Profile((("yunchang", 1),), (("none", 1),)),
+    "yunchang": Profile((("yunchang", 1),), (("none", 4), ("eager", 1), ("aot_eager", 1))),
     "function": Profile(
         (("function", 1),), (("none", 2), ("eager", 2), ("aot_eager", 3), ("inductor", 3))
     ),

@@ -43,7 +43,7 @@ def differentiates_flex(program: Program) -> bool:
 
 
 class TorchtitanPlugin(KernelPlugin[Torchtitan]):
-    """The mask that is meant, `seen`, is an argument of its own for the reference."""
+    """With flex, the mask that is meant, `seen`, is an argument of its own for the reference."""
 
     spec_class = Torchtitan
     package = "torchtitan"
@@ -72,9 +72,9 @@ class TorchtitanPlugin(KernelPlugin[Torchtitan]):
             inputs.statements += mod.statements
             if not mod.is_function:
                 inputs.statements.append(f"mask_mod = {mod.made}")
-        inputs.statements += _seen(spec, scene)
-        inputs.arguments.append("seen")
         if spec.module == "flex":
+            inputs.statements += _seen(spec, scene)
+            inputs.arguments.append("seen")
             inputs.statements += _block_mask(spec, scene)
             inputs.arguments.append("block_mask")
             if spec.context_parallel != "none":
@@ -104,9 +104,14 @@ class TorchtitanPlugin(KernelPlugin[Torchtitan]):
         return Body([result], [*dealt(order), f"out = {call}", whole])
 
     def meaning(self, scene: Scene, inputs: Inputs) -> Meaning:
-        hide = 'scores = scores.masked_fill(~seen, float("-inf"))'
+        spec, lines = self.spec(scene.program), []
+        if spec.module == "sdpa":
+            extents = commas((scene.q_len, scene.kv_len))
+            lines.append(f"seen = torch.ones({extents}, dtype=torch.bool).tril()")
+        lines.append('scores = scores.masked_fill(~seen, float("-inf"))')
+        lines = [] if spec.module == "sdpa" and spec.pattern == "all" else lines
         dead = scene.program.mask is not None
-        return Meaning(scene.scale_text(self.spec(scene.program).scale), [hide], dead)
+        return Meaning(scene.scale_text(spec.scale), lines, dead)
 
     # What it supports.
 

@@ -63,6 +63,7 @@ class Drawing(kernel.Drawing):
             k=k,
             v=v,
             mesh=Mesh(world_size=ranks, ranks="processes"),
+            compile=self.running.compile(draw, backend),
             calls=calls,
             training=training,
             dirty_memory=draw(self.running.dirty),

@@ -18,18 +18,24 @@ from attnfuzz.generators.render.sizes import commas
 CAUSAL = ("zigzag", "strip")
 """Rings that take nothing else."""
 
-STAND_IN = '''\
+STAND_IN = """\
 def flash_attention_stand_in(q, k, v, dropout_p=0.0, is_causal=False, debug=False, scale=None):
-    """CPUs do not have this operator: theirs, which is not CUDA's, computes what it returns."""
+    # CPUs do not have this operator: theirs, which is not CUDA's, computes what it returns.
     flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     out, lse = flash(q, k, v, dropout_p, is_causal, scale=scale)
     return out, lse, None, None, q.shape[2], k.shape[2], lse.new_zeros(2), lse.new_zeros(0), out
 
 
-LIBRARY = torch.library.Library("aten", "IMPL")
-NAME = "_scaled_dot_product_flash_attention"
-LIBRARY.impl(NAME, flash_attention_stand_in, "CPU")
-'''
+NAME = "aten::_scaled_dot_product_flash_attention"
+torch.library.impl(NAME, "CPU", flash_attention_stand_in)
+"""
+
+
+def compiles_a_ring(program: Program) -> bool:
+    """Whether it is compiled, with a ring of two ranks or more."""
+    kernel, mesh = program.kernel, program.mesh
+    assert isinstance(kernel, Yunchang) and mesh is not None
+    return program.compile is not None and mesh.world_size > kernel.ulysses
 
 
 class YunchangPlugin(KernelPlugin[Yunchang]):
@@ -46,6 +52,11 @@ class YunchangPlugin(KernelPlugin[Yunchang]):
             why="yunchang has no backward for what torch computes a step with",
             needs=differentiates,
         ),
+        Refusal(
+            pattern=r"P2P compilation disabled for P2POp construction",
+            why="dynamo does not trace sends between ranks unless it is told to",
+            needs=compiles_a_ring,
+        ),
     )
 
     # How it is written.
@@ -60,7 +71,7 @@ class YunchangPlugin(KernelPlugin[Yunchang]):
         if spec.attn_type == "torch_flash":
             stand_in, _, registered = STAND_IN.partition("\n\n\n")
             inputs.functions.append(stand_in.splitlines())
-            inputs.globals = [*registered.splitlines(), "", *inputs.globals]
+            inputs.globals = [*registered.splitlines(), *inputs.globals]
         return inputs
 
     def call(self, scene: Scene, inputs: Inputs) -> Body:
@@ -98,7 +109,6 @@ class YunchangPlugin(KernelPlugin[Yunchang]):
         for key, wrong, why in (
             ("mask", p.mask is not None, "none: yunchang has causal"),
             ("packed", p.packed != "none", "none with yunchang"),
-            ("compile", p.compile is not None, "none: yunchang sends from Python"),
             ("surround", p.surround.rope or p.surround.qk_norm, "the default with yunchang"),
             ("kernel.ulysses", rest, f"a divisor of the ranks ({mesh.world_size})"),
             ("shape.q_heads", shape.q_heads % kernel.ulysses, "a multiple of kernel.ulysses"),

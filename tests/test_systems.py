@@ -1,0 +1,141 @@
+"""TorchTitan's and yunchang's attention as kernels: what is drawn and what is no program, and where
+`make systems` has made its toolchain, the packages themselves, over processes too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnfuzz.actors.sandbox.scratch import Scratch
+from attnfuzz.actors.worker import Executor, WorkerConfig
+from attnfuzz.generators.kernels.specs import Torchtitan, Yunchang
+from attnfuzz.generators.model import masks
+from attnfuzz.generators.model.codec import dump_program, load_program
+from attnfuzz.generators.model.outcome import Failure, FailureKind, Phase
+from attnfuzz.generators.model.program import Compile, Mesh, Program, Shape, Training
+from attnfuzz.generators.model.validity import problems
+from attnfuzz.generators.render.repro import repro
+from attnfuzz.generators.shrink.candidates import candidates
+from attnfuzz.generators.strategies.shards import generate
+from tests.support.preload import preload
+from tests.support.systems_toolchain import TOOLCHAIN, needs_systems
+
+SHAPE = Shape(batch=2, q_heads=2, kv_heads=2, q_len=24, kv_len=24, head_dim=16)
+TWO = Mesh(world_size=2, ranks="processes")
+RAISED = Failure(kind=FailureKind.RUNTIME_ERROR, phase=Phase.EAGER)
+INCIDENTS = Path(__file__).parent.parent / "benchmarks" / "incidents"
+EAGERLY = Compile(backend="aot_eager")
+
+
+def titan(mask: masks.Mask | None = None, mesh: Mesh | None = None, **spec: Any) -> Program:
+    return Program(kernel=Torchtitan(**spec), shape=SHAPE, mask=mask, mesh=mesh)
+
+
+def ring(mesh: Mesh | None = TWO, **spec: Any) -> Program:
+    return Program(kernel=Yunchang(**spec), shape=SHAPE, mesh=mesh)
+
+
+@pytest.mark.parametrize(
+    ("key", "program"),
+    [
+        ("mask", titan(masks.Causal())),
+        ("kernel.pattern", titan(pattern="window")),
+        ("kernel.documents", titan(documents="ids")),
+        ("kernel.documents", titan(module="flex", documents="bounds", pattern="all")),
+        ("mesh", titan(mesh=TWO)),
+        ("mesh", titan(context_parallel="plain")),
+        ("shape.q_len", titan(mesh=TWO, module="flex", context_parallel="plain")),
+        ("kernel.context_parallel", titan(mesh=TWO, module="flex", context_parallel="headtail")),
+        ("mesh", ring(mesh=None)),
+        ("kernel.causal", ring(ring="zigzag")),
+        ("kernel.ulysses", ring(ulysses=3)),
+        ("kernel.attn_type", ring(ring="basic", attn_type="torch_math")),
+        ("shape.q_len", ring(mesh=replace(TWO, world_size=5))),
+    ],
+)
+def test_what_is_no_program(key: str, program: Program) -> None:
+    assert key in [problem.key for problem in problems(program)]
+
+
+@pytest.mark.parametrize("profile", ["torchtitan", "yunchang"])
+def test_drawn_programs_are_valid_survive_yaml_and_shrink(profile: str) -> None:
+    programs = [p for seed in range(4) for p in generate(seed, 40, profile=profile)]
+    for p in programs:
+        assert problems(p) == []
+        assert load_program(dump_program(p)) == p
+    spread = next(p for p in programs if p.mesh is not None and p.mesh.world_size > 2)
+    assert any(c.mesh == TWO for c in candidates(spread))
+
+
+def test_everything_is_drawn() -> None:
+    kernels = [p.kernel for seed in range(5) for p in generate(seed, 60, profile="torchtitan")]
+    for name, count in {
+        "module": 2, "pattern": 4, "documents": 3, "checkpoint": 3, "context_parallel": 3,
+    }.items():  # fmt: skip
+        assert len({getattr(kernel, name) for kernel in kernels}) == count, name
+    rings = [p.kernel for p in generate(5, 80, profile="yunchang")]
+    for name, count in {"ring": 4, "attn_type": 2, "causal": 2}.items():
+        assert len({getattr(kernel, name) for kernel in rings}) == count, name
+
+
+def test_scripts_are_short_and_say_what_stands_in() -> None:
+    parallel = titan(mesh=TWO, context_parallel="headtail")
+    assert len(repro(parallel, RAISED).splitlines()) <= 40
+    text = repro(ring(), RAISED)
+    assert "CPUs do not have this operator" in text
+    assert len(text.splitlines()) <= 50
+
+
+@pytest.fixture(scope="module")
+def real() -> Iterator[Executor]:
+    with Scratch.create() as scratch:
+        executor = Executor(WorkerConfig(scratch=str(scratch.root), toolchain=str(TOOLCHAIN)))
+        yield executor
+        executor.close()
+
+
+@pytest.mark.slow
+@needs_systems
+@pytest.mark.parametrize(
+    "program",
+    [
+        replace(titan(checkpoint="selective"), training=Training(), compile=EAGERLY),
+        ring(causal=True),
+        ring(ring="zigzag", causal=True),
+        ring(ring="strip", causal=True),
+        ring(ring="basic", ulysses=2, attn_type="torch_math"),
+    ],
+    ids=["torchtitan", "ring", "zigzag", "strip", "ulysses"],
+)
+def test_the_package_itself_passes(program: Program, real: Executor) -> None:
+    outcome = real.run_programs([program])[0]
+    assert outcome.status == "passed", outcome
+
+
+@pytest.mark.slow
+@needs_systems
+def test_a_value_of_another_width_mixes_tensors_in_context_parallel(real: Executor) -> None:
+    """The fourth incident's failure, in TorchTitan as it is."""
+    program = titan(mesh=TWO, context_parallel="plain")
+    program = replace(program, shape=replace(SHAPE, v_head_dim=8))
+    failure = real.run_programs([program])[0].failure
+    assert failure is not None and failure.kind is FailureKind.TYPE_MIXING, failure
+
+
+@pytest.mark.slow
+@needs_systems
+def test_a_mask_in_forward_is_refused_as_it_was(real: Executor) -> None:
+    """The first incident, with the fix undone."""
+    names = ("torchtitan_mask_in_forward.py", "id_of_nested_function.py")
+    preload(real, *(INCIDENTS / name for name in names))
+    try:
+        program = titan(module="flex")
+        failure = real.run_programs([replace(program, compile=Compile(backend="eager"))])[0].failure
+    finally:
+        preload(real)
+    assert failure is not None and failure.kind is FailureKind.COMPILE_ERROR, failure
+    assert failure.raised is not None and "call_id" in failure.raised.message

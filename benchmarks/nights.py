@@ -67,7 +67,7 @@ class Nights:
         self.preload.write_text(PLANTS.format(faults=str(self.faults)))
         self.config = CampaignConfig(
             seed=seed, profiles={"eager": 1}, preload=[self.preload], corpus=[self.corpus],
-            workers=1, confirm_runs=2, repro_runs=1, variants=False,
+            confirm_runs=2, repro_runs=1, variants=False,
             minimize=MinimizeConfig(max_candidates=60),
         )  # fmt: skip
 
@@ -79,7 +79,7 @@ class Nights:
         with (
             Scratch.create() as scratch,
             Store(directory) as store,
-            pool_in(scratch.root, config.python, config.preload, config.workers) as pool,
+            pool_in(scratch.root, config.python, config.preload) as pool,
         ):
             store.begin(config.seed, config.model_dump(mode="json"), pool.environment())
             campaign = Campaign(

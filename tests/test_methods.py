@@ -41,7 +41,9 @@ from attnfuzz.generators.model.program import (
 from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.render.module import source
 from attnfuzz.generators.shrink.candidates import candidates
+from attnfuzz.generators.strategies.shapes import cost
 from attnfuzz.generators.strategies.shards import generate
+from attnfuzz.generators.strategies.swarm import MAX_COST
 
 GOLDEN = Path(__file__).parent / "golden" / "methods"
 DOCUMENTS = masks.Documents(causal=True)
@@ -217,6 +219,7 @@ def test_what_is_drawn_is_valid_and_covers_the_methods() -> None:
     assert {mesh.method.kind for mesh in meshes if mesh.method} == {*KINDS}
     assert {mesh.ranks for mesh in meshes} == {"simulated", "processes"}
     assert max(mesh.degree for mesh in meshes) == 64
+    assert max(cost(one.shape) for one in drawn) <= MAX_COST
 
 
 def test_parts_are_cut_as_torch_cuts_them() -> None:

@@ -39,6 +39,7 @@ from attnfuzz.generators.model.scores import Alibi, Score
 from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
 from attnfuzz.generators.strategies.masks import Masks
+from attnfuzz.generators.strategies.shapes import cost
 from attnfuzz.generators.strategies.swarm import Swarm
 
 BSHD = Layout(order=(0, 2, 1, 3))
@@ -91,7 +92,7 @@ class Parallel:
         self.values: Any = weighted(
             (8, "normal"), (1, "large"), (1, "tiny"), (1, "one_hot"), (1, "negative")
         )
-        self.masks = Masks(swarm)
+        self.masks, self.most = Masks(swarm), swarm.place.max_cost
         self.has_mask = weighted((2, "none"), (4, "causal"), (4, "tree"))
         self.has_layout = one_in(4)
         self.float_mask = one_in(4)
@@ -165,7 +166,7 @@ class Parallel:
         if over > 8:
             q_heads = kv_heads = 1
         length = self._length(draw, method, mesh.degree)
-        return Shape(
+        shape = Shape(
             batch=draw(self.batch) * mesh.data,
             q_heads=q_heads * over,
             kv_heads=kv_heads * over,
@@ -173,6 +174,14 @@ class Parallel:
             kv_len=length,
             head_dim=draw(self.head_dim) if mesh.degree <= 16 else 8,
         )
+        if cost(shape) <= self.most:
+            return shape
+        if not isinstance(method, FlexContextParallel):
+            length = 2 * mesh.degree
+        return replace(
+            shape, batch=mesh.data, q_heads=over, kv_heads=over, q_len=length, kv_len=length,
+            head_dim=8,
+        )  # fmt: skip
 
     def _length(self, draw: Draw, method: Method, degree: int) -> int:
         """As many positions for each rank, or, where the method takes that, however many."""

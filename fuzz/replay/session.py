@@ -23,6 +23,7 @@ from attnfuzz.fuzz.pool import opened
 from attnfuzz.fuzz.pool.tasks import RunTask
 from attnfuzz.fuzz.replay.verdict import Replayed, not_run, recorded, replay
 from attnfuzz.fuzz.report.counted import counted
+from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.model.codec import program_id
 from attnfuzz.generators.model.outcome import FailureKind
 from attnfuzz.generators.model.program import Program
@@ -62,16 +63,18 @@ class Places:
 
 def replay_all(cases: Sequence[Case], at: Places) -> tuple[list[Replayed], list[dict[str, str]]]:
     """A result for each case, and the environment it ran in. Cases with the same target that need
-    the same preload files share their sandboxes."""
+    the same preload files share their sandboxes. Among others, those of a kernel's package that the
+    toolchain lacks are not run."""
     missing = at.missing()
     results: dict[int, Replayed] = {}
     there: list[dict[str, str]] = [{} for _ in cases]
     with Scratch.create() as scratch:  # gone with everything in it, however this ends
-        groups: dict[tuple[str, tuple[Path, ...]], list[int]] = {}
+        groups: dict[tuple[str, tuple[Path, ...], str | None], list[int]] = {}
         for place, case in enumerate(cases):
             needed = _preload_of(case, at.folders[place], at.files, at.allow_preload, scratch.root)
-            groups.setdefault((at.targets[place], needed), []).append(place)
-        for (target, needed), places in groups.items():
+            package = plugin_of(case.program).package
+            groups.setdefault((at.targets[place], needed, package), []).append(place)
+        for (target, needed, package), places in groups.items():
             chosen = [cases[place] for place in places]
             known = [recorded(case) for case in chosen]
 
@@ -94,7 +97,8 @@ def replay_all(cases: Sequence[Case], at: Places) -> tuple[list[Replayed], list[
                     with _as_stored(scratch.root, at.folders[places[0]]):
                         replayed = replay(known, evaluate, settled)
             except (UserError, SandboxError) as error:
-                if not at.lenient and target not in missing:
+                of_package = package is not None and len(groups) > 1
+                if not at.lenient and target not in missing and not of_package:
                     raise
                 replayed, here = [not_run(one, str(error)) for one in known], {}
                 at.report(f"not run      {counted(len(places), 'case')} of {target}: {error}")

@@ -2,10 +2,11 @@
 
 Campaigns on torch itself, into which faults are planted (`PLANTS`, a preload file); what stands for
 another torch is the same one with other faults. Night one finds A, B and C; A is reported, B is no
-bug, C is merged into A. Night two finds D, and A again, and B is gone. In night three A is gone too,
-and B is back. Before each night `replay --record` runs the corpus, as the docs advise; campaigns
-themselves try again only what was not seen for a week. All else is done by commands, too. Prints what each night said, and the CPU seconds of all processes; ends with exit code
-1 where a night said something else than the story.
+bug, C is merged into A. Night two finds D, and A again, and B is gone. In night three A is gone
+too, and B is back. Before each night `replay --record` runs the corpus, as the docs advise, since
+campaigns themselves try again only what was not seen for a week. All else is done by commands, too.
+Prints what each night said, and the CPU seconds of all processes; ends with exit code 1 where a
+night said something else than the story.
 """
 
 from __future__ import annotations

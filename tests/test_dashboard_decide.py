@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
 
+import httpx2
 import pytest
 from starlette.testclient import TestClient
 
@@ -20,6 +21,7 @@ from attnfuzz.corpus.decisions.status import status
 from attnfuzz.fuzz.dashboard.permission import Permission
 from attnfuzz.fuzz.dashboard.server import application
 from attnfuzz.fuzz.dashboard.sources import sources
+from tests.support.browser import dashboard
 from tests.support.one_bucket import write_one
 from tests.support.recorded_campaign import CASE, record_campaign
 
@@ -249,6 +251,15 @@ def test_a_server_that_only_reads_has_no_forms(people: People) -> None:
         assert client.post(f"{address}/decide", data=form, headers=OURS).status_code == 404
         assert client.get("/decide", params={"key": people.permission.key}).status_code == 404
     assert not history(people.folder)
+
+
+@pytest.mark.slow
+def test_the_command_prints_the_address_with_the_key(people: People) -> None:
+    with dashboard(people.corpus, decide=True) as address, httpx2.Client() as client:
+        assert client.get(address).status_code == 303
+        page = client.get(f"{address.partition('/decide')[0]}/0/buckets/{people.bucket.id}").text
+        (token,) = set(re.findall(r'name="token" value="([0-9a-f]{64})"', page))
+        assert token != people.permission.token, "each start has a key of its own"
 
 
 def test_a_campaign_is_not_decided_on(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from attnfuzz.corpus.bucket import new_bucket
 from attnfuzz.corpus.case import Case, write_bucket, write_case
+from attnfuzz.corpus.decisions.history import history
 from attnfuzz.corpus.signature import signature
 from attnfuzz.fuzz.cli.toolchain import grouped, size
 from attnfuzz.fuzz.errors import EXIT_BAD_INPUT, EXIT_CHANGED, EXIT_OK
@@ -75,7 +76,8 @@ def test_a_matrix_says_what_each_toolchain_does(
     attnfuzz: Run, case: Path, torches: dict[str, str]
 ) -> None:
     order = [torches[name] for name in ("old", "fixed", "broken")]
-    ran = attnfuzz("replay", case, "--toolchain", ",".join(order), "--json", timeout=300)
+    given = ("--toolchain", ",".join(order), "--record", "--json")
+    ran = attnfuzz("replay", case, *given, timeout=300)
     assert ran.returncode == EXIT_CHANGED, ran.stderr
     found = json.loads(ran.stdout)
     assert [one["python"] for one in found["toolchains"]] == order
@@ -84,6 +86,8 @@ def test_a_matrix_says_what_each_toolchain_does(
     results = [row["results"][python] for python in order]
     assert [one["result"] for one in results] == ["fails", "passes", "not run"]
     assert "torch" in results[2]["detail"]
+    noted = [one.said.outcomes for one in history(case.parent)]
+    assert noted == [{case.name: "as_recorded"}, {case.name: "fixed"}]
 
 
 def test_a_bisection_needs_something_to_bisect(attnfuzz: Run, case: Path) -> None:

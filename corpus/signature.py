@@ -240,7 +240,7 @@ def _of_hang(failure: Failure, program: Program) -> Signature:
     # Which frames are the outermost of those recorded depends on the moment where not all are.
     whole = not any(frame.file == DEEPER for frame in stack)
     frames = significant_frames(stack, outermost=True) if whole else ()
-    phase, kernel = phase_class(failure), program.kernel.kind
+    phase, kernel = phase_class(failure), _attention(program)
     return Signature(
         strong=_key(failure.kind, phase, *(frames or (kernel,))),
         title=shortened(f"{kernel} attention hangs in the {phase} phase", _where(frames[::-1])),
@@ -249,8 +249,14 @@ def _of_hang(failure: Failure, program: Program) -> Signature:
     )
 
 
+def _attention(program: Program) -> str:
+    """What computes the attention, in words: the kernel, and the method by which ranks share it."""
+    kernel, mesh = program.kernel.kind, program.mesh
+    return kernel if mesh is None or mesh.method is None else f"{mesh.method.kind} {kernel}"
+
+
 def _of_difference(failure: Failure, program: Program) -> Signature:
-    kernel, layer = program.kernel.kind, _layer(failure)
+    kernel, layer = _attention(program), _layer(failure)
     first = first_difference(failure.diffs)
     wrong = _what_is_wrong(failure, first)
     group = output_class(first.output) if first else failure.oracle

@@ -88,8 +88,16 @@ class Execution:
     def _build(self) -> None:
         self.phases.enter("build")
         with self._exceptions("build", None):
-            self.program = ProgramModule(self.source)
+            self.program = self._module()
             self._first_inputs = [self.program.inputs(c) for c in range(len(self.program.calls))]
+
+    def _module(self) -> ProgramModule:
+        """The program, loaded anew."""
+        if ranks := self.settings.get("simulated"):
+            from attnfuzz.actors.child.simulation.module import SimulatedModule
+
+            return SimulatedModule(self.source, ranks)
+        return ProgramModule(self.source)
 
     def _reference(self) -> None:
         if not any(oracle.needs_reference for oracle in self.judges):
@@ -179,7 +187,7 @@ class Execution:
         """The attention function compiled anew, and reached as the program reaches it."""
         assert self.compile is not None
         if self.compile.get("via", "compile") != "compile":
-            compiled = ProgramModule(self.source).compiled
+            compiled = self._module().compiled
             assert compiled is not None
             return compiled
         return torch.compile(

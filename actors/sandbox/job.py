@@ -84,6 +84,20 @@ def ranks_of(program: Program) -> int:
     return mesh.world_size if mesh is not None and mesh.ranks == "processes" else 1
 
 
+def simulated_ranks_of(program: Program) -> int:
+    """How many ranks of the program are threads of one process; 0 where it is no such program."""
+    mesh = program.mesh
+    if mesh is None or mesh.method is None or mesh.ranks == "processes":
+        return 0
+    return mesh.world_size
+
+
+def launched_ranks_of(program: Program) -> int:
+    """How many processes `torchrun` starts of the program's script."""
+    mesh = program.mesh
+    return mesh.world_size if mesh is not None and mesh.launched else 1
+
+
 def compute_dtype_of(program: Program) -> str | None:
     """The dtype that matrix products have in place of the inputs': autocast's, or bfloat16 where
     float32 need not be precise. `torch.set_float32_matmul_precision`: "medium" uses bfloat16, and
@@ -110,7 +124,8 @@ class RefusalLike(Protocol):
 class Job:
     """How a program's source is to be run and judged, apart from the source itself.
 
-    `ranks` is how many processes run it together, each the whole of it. `plain` is the source for
+    `ranks` is how many processes run it together, each the whole of it; `simulated` how many
+    threads of one process stand for the ranks of a script for `torchrun`. `plain` is the source for
     the CPU of a program whose compiled kernels are interpreted there.
     `compute_dtype` is the precision of the yardstick where the dtypes of the inputs do not say it.
     `deterministic`: two runs must agree bit for bit. `dirty_memory`: fresh memory of an accelerator
@@ -125,6 +140,7 @@ class Job:
     target: str = "cpu"
     plain: str | None = None
     ranks: int = 1
+    simulated: int = 0
     refusals: tuple[tuple[str, str], ...] = ()
     compute_dtype: str | None = None
     deterministic: bool = True
@@ -152,6 +168,7 @@ class Job:
         stands for all ranks; with `deterministic_gradients` the same backward pass gives the same
         bits there."""
         ranks = 1 if one_process else ranks_of(program)
+        simulated = 0 if one_process else simulated_ranks_of(program)
         loop = plugin_of(program).loop(program)
         differentiated = program.training is not None or program.transform == "grad"
         return cls(
@@ -159,6 +176,7 @@ class Job:
             target=target,
             plain=plain,
             ranks=ranks,
+            simulated=simulated,
             refusals=tuple((r.pattern, r.why) for r in refusals),
             compute_dtype=compute_dtype_of(program),
             deterministic=deterministic_gradients or not differentiated,
@@ -194,18 +212,24 @@ class Job:
             "target": self.target,
             "plain": self.plain,
             "ranks": self.ranks,
+            "simulated": self.simulated,
             "compile": self._compile_message(),
             "refusals": [{"pattern": pattern, "why": why} for pattern, why in self.refusals],
             "compute_dtype": self.compute_dtype,
             "deterministic": self.deterministic,
             "dirty_memory": self.dirty_memory,
-            "layers": self.layers and self.ranks == 1,  # else `sandbox.blame` does it
+            "layers": self.layers and not self.launched,  # else `sandbox.blame` does it
             "stopping_at": self.stopping_at,
             "features": self.features,
             "oracles": self.oracles,
             "function": self.function,
             "only_setup": self.only_setup,
         }
+
+    @property
+    def launched(self) -> bool:
+        """Whether the program has several ranks, as processes or simulated as threads."""
+        return self.ranks > 1 or self.simulated > 0
 
     def _compile_message(self) -> dict[str, Any] | None:
         if self.compile is None:

@@ -28,6 +28,11 @@ PROMISES = {"ROWS_GUARANTEED_SAFE", "BLOCKS_ARE_CONTIGUOUS"}
 """Options of flex_attention's kernels by which a program vouches for its mask: where that does not
 hold, the numbers are the program's own fault."""
 
+RANKS = {"few": 0, "several": 1, "methods": 2}
+"""What the programs of a profile ask of a target's ranks: one, as if one were there, all."""
+
+RANKS_SEEN = {"none": 0, "first": 1, "all": 2}
+
 Probe = Mapping[str, Any]
 """What the toolchain's interpreter has and finds, see `targets.availability`."""
 
@@ -102,6 +107,8 @@ class Target(ABC):
         if program.mesh is not None and self.ranks_seen == "none":
             one = "device" if self.stand_in is None else "card"
             return f"mesh: expected none, as {self.name} is one {one}"
+        if program.mesh is not None and program.mesh.method and self.ranks_seen != "all":
+            return f"mesh.method: expected none, as {self.name} does not run all ranks"
         if program.compile is not None and program.compile.backend not in self.place.backends:
             has = ", ".join(self.place.backends[1:])
             return f"compile.backend: {self.name} takes one of {has}"
@@ -121,7 +128,7 @@ class Target(ABC):
         return {
             name: weight
             for name, weight in weights.items()
-            if (name != "ranks" or self.ranks_seen != "none")
+            if RANKS[PROFILES[name].ranks] <= RANKS_SEEN[self.ranks_seen]
             and fit.issuperset(kernel for kernel, _ in PROFILES[name].kernels)
             and any(backend in self.place.backends for backend, _ in PROFILES[name].backends)
         }

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from attnfuzz.actors.sandbox.job import Deadlines, ranks_of
+from attnfuzz.actors.sandbox.job import Deadlines, launched_ranks_of
 from attnfuzz.actors.sandbox.watchdog import PATIENCE
 from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.corpus.bucket import Bucket
@@ -79,7 +79,7 @@ class Context:
             repro_timeout(finding.failure, self.deadlines),
             idle_s,
             tuple(str(path) for path in self.config.preload),
-            ranks_of(finding.best),
+            launched_ranks_of(finding.best),
         )
         return Validate(task, finding.failure, by_value)
 

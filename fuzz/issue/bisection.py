@@ -72,7 +72,7 @@ def no_bisection(program: Program, failure: Failure) -> str | None:
         return "it fails without torch.compile"
     if compiled.via in AHEAD:
         return "it is exported, and the bisector chooses the back-end of torch.compile"
-    if program.mesh is not None and program.mesh.ranks == "processes":
+    if program.mesh is not None and program.mesh.launched:
         return "it takes several processes, which would each bisect alone"
     if failure.kind is FailureKind.HANG:
         return "it hangs"

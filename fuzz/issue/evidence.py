@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from attnfuzz.actors.sandbox.job import Deadlines, ranks_of
+from attnfuzz.actors.sandbox.job import Deadlines, launched_ranks_of
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.targets.registry import DEFAULT, TARGETS
 from attnfuzz.fuzz.campaign.save_case import portable
@@ -156,7 +156,7 @@ def _ended(run: ReproRun) -> str:
 
 def _task(page: Page, text: str, here: Place, runs: int, seconds: float | None = None) -> ReproTask:
     timeout = seconds or repro_timeout(page.failure, Deadlines())
-    folder, ranks = str(here.root), ranks_of(page.program)
+    folder, ranks = str(here.root), launched_ranks_of(page.program)
     return ReproTask(text, here.python, folder, runs, timeout, processes=ranks)
 
 

@@ -111,6 +111,12 @@ WITHOUT_DEAD_ROWS = (
 """Statements for the probabilities where rows that are -inf throughout give 0."""
 
 
+Share = Literal["heads", "rows", "blocks", "operator", "block_mask", "one_block_mask"]
+"""How ranks may share a kernel, with what belongs to each of its mask. It is called on some of the
+`heads`, or on the `rows` of some queries: no extent of these is in its text. It means SDPA with a
+bool mask, and is computed in `blocks` of keys by other means. It is the `operator` of fused SDPA,
+causal or without a mask. It takes a plain BlockMask, or one that is alike for all heads."""
+
 K = TypeVar("K", bound=Kernel)
 
 
@@ -244,6 +250,15 @@ class KernelPlugin(Generic[K]):
     def distributable(self, kernel: K) -> bool:
         """Whether it may be given DTensors."""
         return False
+
+    def shareable(self, kernel: K, how: Share) -> bool:
+        """Whether ranks may share it like that."""
+        return False
+
+    def mask_shape(self, scene: Scene) -> tuple[int, ...]:
+        """The shape of the mask tensor that it is given, right-aligned with `[B, Hq, Lq, Lkv]`, of
+        a program whose ranks share heads, rows or blocks."""
+        raise NotImplementedError
 
     def learns_mask(self, kernel: K) -> bool:
         """Whether a mask that it is given gets a gradient."""

@@ -13,11 +13,14 @@ from __future__ import annotations
 from attnfuzz.generators.kernels.refusal import Refusal
 from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.kernels.shared_refusals import COMPILE
+from attnfuzz.generators.methods.registry import method_of
 from attnfuzz.generators.model.program import Program
 
 
 def for_program(program: Program) -> tuple[Refusal, ...]:
     """The refusals that are by design for `program`, in a fixed order."""
     compiling = COMPILE if program.compile is not None else ()
-    every = (*plugin_of(program).refusals, *compiling)
+    method = method_of(program)
+    shared = method.refusals if method is not None else ()
+    every = (*plugin_of(program).refusals, *compiling, *shared)
     return tuple(refusal for refusal in every if refusal.needs(program))

@@ -15,6 +15,8 @@ AHEAD = ("export", "aoti")
 def _compile(p: Program) -> Iterator[Problem]:
     if p.compile is None:
         return
+    if p.compile.via == "local" and (p.mesh is None or p.mesh.method is None):
+        yield Problem("compile.via", "expected another: without a mesh.method nothing is local")
     if p.compile.mode is not None and p.compile.options:
         yield Problem("compile.options", "expected none: torch takes a mode or options, not both")
     if p.compile.backend != "inductor":

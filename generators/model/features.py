@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from attnfuzz.generators.kernels.registry import plugin_of
+from attnfuzz.generators.methods.registry import method_of
 from attnfuzz.generators.model.choices import choices
 from attnfuzz.generators.model.expressions import is_integral, mask_axes, score_axes
 from attnfuzz.generators.model.indices import Index, IntBinary, IntConst, Table
@@ -149,13 +150,16 @@ def _mesh(p: Program) -> Iterator[str]:
     if p.mesh is None:
         return
     yield "mesh"
+    method = method_of(p)
+    if method is not None:
+        yield from method.features(p)
     if p.mesh.world_size > 1:
         yield "mesh.world_size"
     if p.mesh.ranks == "processes":
         yield "mesh.processes"
     placed = [(name, getattr(p.mesh, name)) for name in ("q", "k", "v")]
     yield from (f"mesh.{name}.{where}" for name, where in placed if where != "replicate")
-    if any(extent % p.mesh.world_size for extent in _sharded(p)):
+    if method is None and any(extent % p.mesh.world_size for extent in _sharded(p)):
         yield "mesh.uneven"
     if p.mesh.plain_mask:
         yield "mesh.plain_mask"

@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from attnfuzz.generators.kernels.specs import Handwritten, Kernel, Sdpa
+from attnfuzz.generators.methods.specs import Method
 from attnfuzz.generators.model.indices import STRICT
 from attnfuzz.generators.model.masks import Mask
 from attnfuzz.generators.model.options import InductorOptions
@@ -140,9 +141,9 @@ class Compile:
     dynamic: bool | None = None
     fullgraph: bool = True
     options: InductorOptions = field(default_factory=dict)
-    via: Literal["compile", "in_eager", "in_compiled", "module", "layers", "export", "aoti"] = (
-        "compile"
-    )
+    via: Literal[
+        "compile", "in_eager", "in_compiled", "module", "layers", "export", "aoti", "local"
+    ] = "compile"
     marks: Marks = field(default_factory=Marks)
 
 
@@ -188,11 +189,19 @@ class Modes:
 
 @dataclass(frozen=True, kw_only=True)
 class Mesh:
-    """q, k and v are DTensors over a mesh of `world_size` ranks in one dimension: replicated, or
-    sharded by batch, heads, length (Lq or Lkv) or head_dim. One rank is a real process of gloo.
-    More are `simulated` in this process by torch's LocalTensorMode, with real numbers, eager and
-    forward only; or they are `processes`, which gloo connects. `plain_mask`: the
-    program leaves its mask a plain tensor, which torch refuses."""
+    """`world_size` ranks that run the program together.
+
+    Without a `method` q, k and v are DTensors over a mesh of one dimension: replicated, or sharded
+    by batch, heads, length (Lq or Lkv) or head_dim. One rank is a real process of gloo. More are
+    `simulated` in this process by torch's LocalTensorMode, with real numbers, eager and forward
+    only; or they are `processes`, which gloo connects. `plain_mask`: the program leaves its mask a
+    plain tensor, which torch refuses.
+
+    With a `method` the attention function takes and gives whole tensors, and the ranks share what
+    is between: `data` of them the batch, `tensor` of them the heads, and the others, `degree`, what
+    the method says. Its script is one for `torchrun`: `simulated` ranks are threads of one process
+    that run it in turn (see `actors.child.simulation`), `processes` are connected by gloo.
+    """
 
     __pydantic_config__ = STRICT
     world_size: Annotated[int, Field(ge=1, le=64)] = 1
@@ -201,6 +210,19 @@ class Mesh:
     k: Placement = "replicate"
     v: Placement = "replicate"
     plain_mask: bool = False
+    method: Method | None = None
+    data: Annotated[int, Field(ge=1, le=64)] = 1
+    tensor: Annotated[int, Field(ge=1, le=64)] = 1
+
+    @property
+    def launched(self) -> bool:
+        """Whether `torchrun` starts the script, a process for each rank."""
+        return self.ranks == "processes" or (self.method is not None and self.world_size > 1)
+
+    @property
+    def degree(self) -> int:
+        """How many ranks the method spreads one batch's and head's attention over."""
+        return self.world_size // (self.data * self.tensor)
 
 
 @dataclass(frozen=True, kw_only=True)

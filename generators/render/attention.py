@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin
+from attnfuzz.generators.methods.registry import method_of
 from attnfuzz.generators.render.dropout import with_unit_matrix
 from attnfuzz.generators.render.integration import integrated
 from attnfuzz.generators.render.mesh import distributed, gathered, simulated
@@ -20,7 +21,16 @@ def attention(
     """The functions that make up `attention(*names)`: what stands around the kernel, then itself,
     or `attend` and a wrapper."""
     p = scene.program
+    method = method_of(p)
     checkpoint = p.surround.checkpoint
+    if method is not None:
+        functions = method.functions(scene, plugin, inputs, names)
+        if checkpoint == "none":
+            return functions
+        *first, last = functions
+        attend = [last[0].replace("attention(", "shared_attention(", 1), *last[1:]]
+        lines = [f"return checkpoint(shared_attention, {', '.join(names)}, use_reentrant=False)"]
+        return [*first, attend, _function("attention", names, lines)]
     around, call = integrated(scene, plugin, inputs)
     body = call or plugin.call(scene, inputs)
     if plugin.dropout_p(p.kernel):

@@ -30,6 +30,11 @@ def compiled(scene: Scene, names: list[str]) -> list[Block]:
             inner = f"compiled_attention = {_compile('attention', settings, scene)}"
             outer = f"compiled = {_compile('call_attention', settings, scene)}"
             return [[inner], _calling(names), [outer]]
+        case "local":
+            inner = f"compiled_attend = {_compile('attend', settings, scene)}"
+            arguments = ", ".join(names)
+            outer = f"    return attention({arguments}, compiled_attend)"
+            return [[inner], [f"def compiled({arguments}):", outer]]
         case "export" | "aoti":
             return [_module(names), ["loaded = []"], _ahead(settings, scene, names)]
 

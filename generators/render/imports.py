@@ -15,8 +15,19 @@ MODULES = {
 STANDARD = ("ctypes", "functools", "random", "time", "traceback", "warnings")
 FROM = {
     "torch.distributed._local_tensor": ("LocalTensorMode",),
+    "torch.distributed._functional_collectives": (
+        "all_gather_tensor_autograd", "all_to_all_single_autograd",
+    ),
     "torch.distributed.device_mesh": ("init_device_mesh",),
-    "torch.distributed.tensor": ("DTensor", "Replicate", "Shard"),
+    "torch.distributed.tensor": ("DTensor", "Partial", "Replicate", "Shard"),
+    "torch.distributed.tensor.experimental._attention": (
+        "_ContextParallel", "_context_parallel_shard", "_cp_options",
+        "_enable_context_parallel_dispatcher", "context_parallel_unshard", "set_rotate_method",
+    ),
+    "torch.distributed.tensor.experimental._context_parallel._load_balancer": (
+        "_HeadTailLoadBalancer", "_PTRRLoadBalancer", "_PerDocumentHeadTailLoadBalancer",
+    ),
+    "torch.distributed.tensor.parallel": ("parallelize_module",),
     "torch.testing._internal.distributed.fake_pg": ("FakeStore",),
     "torch.nn.attention": ("SDPBackend", "sdpa_kernel"),
     "torch.nn.attention.bias": ("causal_lower_right", "causal_upper_left"),

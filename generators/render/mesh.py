@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from attnfuzz.generators.methods.registry import method_of
 from attnfuzz.generators.model.program import Mesh
 from attnfuzz.generators.render.scene import Scene
 
@@ -15,9 +16,18 @@ BACKENDS = {"cpu": "gloo", "cuda": "nccl", "npu": "hccl"}
 def set_up(scene: Scene) -> list[str]:
     """Statements for the process group and `MESH`: one process, as many as `torchrun` starts, or a
     group of ranks of which this process simulates every one, or is the first."""
-    mesh = scene.program.mesh
+    mesh, method = scene.program.mesh, method_of(scene.program)
     if mesh is None:
         return []
+    if method is not None:
+        group = f'"{BACKENDS[scene.inputs_device]}"'
+        if _is_virtual(scene):
+            group = f'"fake", rank=0, world_size={mesh.world_size}, store=FakeStore()'
+        elif mesh.world_size == 1:
+            group += ", rank=0, world_size=1, store=dist.HashStore()"
+        made = method.sharding(scene.program).device_mesh(scene.device)
+        lines = [f"dist.init_process_group({group})", f"MESH = {made}"]
+        return [*lines, *method.set_up(scene)]
     group = f'"fake", rank=0, world_size={mesh.world_size}, store=FakeStore()'
     if mesh.world_size == 1:
         group = f'"{BACKENDS[scene.inputs_device]}", rank=0, world_size=1, store=dist.HashStore()'

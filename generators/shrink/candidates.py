@@ -13,6 +13,7 @@ from itertools import chain
 
 from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.kernels.specs import Handwritten, Sdpa
+from attnfuzz.generators.methods.registry import method_of
 from attnfuzz.generators.model.codec import program_id
 from attnfuzz.generators.model.draws import draw_alone
 from attnfuzz.generators.model.program import (
@@ -49,6 +50,7 @@ def proposals(program: Program) -> Iterator[Program]:
     return chain(
         resets(program),
         kernels(program),
+        ranks(program),
         calls(program),
         shapes(program),
         expressions(program),
@@ -105,6 +107,19 @@ def kernels(p: Program) -> Iterator[Program]:
     """The kernel made simpler as its plug-in knows how."""
     for kernel in plugin_of(p).smaller(p):
         yield replace(p, kernel=kernel)
+
+
+def ranks(p: Program) -> Iterator[Program]:
+    """Simulated ranks in place of processes, one dimension of the mesh, and fewer ranks."""
+    method = method_of(p)
+    if p.mesh is None or method is None:
+        return
+    mesh = p.mesh
+    yield replace(p, mesh=replace(mesh, ranks="simulated"))
+    yield replace(p, mesh=replace(mesh, world_size=mesh.degree, data=1, tensor=1))
+    yield replace(p, mesh=replace(mesh, world_size=mesh.world_size // mesh.data, data=1))
+    yield replace(p, mesh=replace(mesh, world_size=mesh.world_size // mesh.tensor, tensor=1))
+    yield from method.simpler(p)
 
 
 def _compile(p: Program) -> Iterator[Program]:

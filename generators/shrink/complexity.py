@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfuzz.generators.methods.base import DEGREES
 from attnfuzz.generators.model.features import features
 from attnfuzz.generators.model.indices import Index, Table
 from attnfuzz.generators.model.program import Compile, Program
@@ -31,9 +32,13 @@ _WEIGHTS = {
     "shape.q_len.lt16": 2,
     "shape.kv_len.lt16": 2,
     "table.axes0": 2,
+    **{f"mesh.degree.gt{few}": 8 for few in DEGREES},
+    "mesh.data": 8,
+    "mesh.tensor": 8,
 }
 """Features that hold of few programs: a trigger without them is known again more often, so Lq = Lkv
-= 17 is preferred to Lq = 2, Lkv = 16 wherever it fails too."""
+= 17 is preferred to Lq = 2, Lkv = 16 wherever it fails too. Fewer ranks are simpler whatever the
+extents that they share."""
 
 
 def complexity(program: Program) -> tuple[int, int, int]:

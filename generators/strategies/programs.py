@@ -13,6 +13,7 @@ from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.strategies.draws import Draw, allowed, weighted
 from attnfuzz.generators.strategies.kernel import Parts, drawing_of
 from attnfuzz.generators.strategies.modes import InModes
+from attnfuzz.generators.strategies.parallel import Parallel
 from attnfuzz.generators.strategies.swarm import EVERYTHING, MAX_COST, PROFILES, Swarm
 
 MAX_DRAWN = MAX_COST // 4
@@ -41,11 +42,14 @@ class Programs:
         self.redraws = swarm.place.redraws
         self.draws = weighted((1, 0), (3, 2), (1, 3), (1, 4))
         parts = Parts.of(swarm)
+        self.parallel = Parallel(swarm) if profile.ranks == "methods" else None
         self.modes = InModes(swarm)
         self.drawings = {kernel: drawing_of(kernel, parts) for _, kernel in kernels}
 
     def draw(self, draw: Draw) -> Program:
         """A valid program of one of the swarm's kernels; its seed is 0."""
+        if self.parallel is not None:
+            return self.parallel.draw(draw, draw(self.backend))
         kind = draw(self.kernel)
         backend = draw(self.backend)
         program = self.modes.draw(draw, self.drawings[kind].draw(draw, backend))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import Annotated, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
@@ -72,10 +72,13 @@ class Profile:
     is eager), each a tuple of pairs. Programs of "ranks" have several real ranks wherever they may,
     those of the others never: they cost as many times as much. Those of "traced" are about what
     dynamo follows: most make their BlockMask in the compiled region. Those of "integrated" reach
-    their kernel as libraries do, through an operator of its own and the like."""
+    their kernel as libraries do, through an operator of its own and the like. `ranks`: whether
+    programs have several ranks whose DTensors are spread over them, as those of "ranks", or which
+    share one attention by a method, as those of "parallel"."""
 
     kernels: tuple[tuple[str, int], ...]
     backends: tuple[tuple[str, int], ...]
+    ranks: Literal["few", "several", "methods"] = "few"
 
 
 PROFILES: dict[str, Profile] = {
@@ -93,6 +96,12 @@ PROFILES: dict[str, Profile] = {
     "ranks": Profile(
         (("sdpa", 1), ("handwritten", 2)),
         (("none", 2), ("eager", 1), ("aot_eager", 3), ("inductor", 1)),
+        "several",
+    ),
+    "parallel": Profile(
+        (("sdpa", 4), ("handwritten", 1), ("flex", 1)),
+        (("none", 10), ("eager", 1), ("aot_eager", 2), ("inductor", 1)),
+        "methods",
     ),
     "traced": Profile(
         (("flex", 5), ("sdpa", 1), ("handwritten", 1)),

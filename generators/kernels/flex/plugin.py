@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning
+from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning, Share
 from attnfuzz.generators.kernels.conditions import differentiates
 from attnfuzz.generators.kernels.flex import journey
 from attnfuzz.generators.kernels.flex.joined import Joined, joined_mask_mod
@@ -181,6 +181,14 @@ class FlexPlugin(KernelPlugin[Flex]):
         dead = dead or hides_by_score(scene.program.score_mod)
         lse = {"lse": "scores.logsumexp(dim=-1)"}
         return Meaning(scene.scale_text(spec.scale), modify, zero_dead_rows=dead, further=lse)
+
+    def shareable(self, kernel: Flex, how: Share) -> bool:
+        made = kernel.block_mask
+        if made is None or how not in ("block_mask", "one_block_mask"):
+            return False
+        plain = BlockMaskSpec(batch=made.batch, heads=made.heads)
+        whole = Flex(scale=kernel.scale, enable_gqa=kernel.enable_gqa, block_mask=plain)
+        return kernel == whole and (how == "block_mask" or not made.heads)
 
     def outputs(self, scene: Scene) -> tuple[str, ...]:
         return ("out", "lse") if self.spec(scene.program).return_lse else ("out",)

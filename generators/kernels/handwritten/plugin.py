@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
-from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning
+from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning, Share
 from attnfuzz.generators.kernels.handwritten.refusals import REFUSALS
 from attnfuzz.generators.kernels.handwritten.spec import Handwritten
 from attnfuzz.generators.model.expressions import mask_axes
@@ -45,7 +46,7 @@ class HandwrittenPlugin(KernelPlugin[Handwritten]):
             statements.append(f"mask = {zeros}.masked_fill(~mask, {fill})")
         return Inputs(statements, ["mask"], floating=["mask"] if spec.masking == "add" else [])
 
-    def mask_shape(self, scene: Scene) -> tuple[Size, ...]:
+    def mask_shape(self, scene: Scene) -> tuple[Any, ...]:
         """4-D where the mask depends on batch or head (or heads are grouped), else `[Lq, Lkv]`."""
         assert scene.program.mask is not None
         axes = mask_axes(scene.program.mask)
@@ -110,6 +111,12 @@ class HandwrittenPlugin(KernelPlugin[Handwritten]):
 
     def distributable(self, kernel: Handwritten) -> bool:
         return kernel.product != "baddbmm"
+
+    def shareable(self, kernel: Handwritten, how: Share) -> bool:
+        if how not in ("heads", "rows"):
+            return False
+        whole = self.keeps_layout(kernel) and kernel.product in ("matmul", "einsum")
+        return whole and kernel.gqa != "expand" and not kernel.dropout_p
 
     def dropout_p(self, kernel: Handwritten) -> float:
         return kernel.dropout_p

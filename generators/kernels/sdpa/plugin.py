@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
-from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning
+from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning, Share
 from attnfuzz.generators.kernels.grouping import is_grouped
 from attnfuzz.generators.kernels.sdpa import attn_mask, ranks
 from attnfuzz.generators.kernels.sdpa.attn_mask import BIASES
@@ -100,6 +100,19 @@ class SdpaPlugin(KernelPlugin[Sdpa]):
         plain = kernel.mask_form not in BIASES and kernel.mask_layout == "contiguous"
         return plain and kernel.input_rank == 4 and not kernel.dropout_p
 
+    def shareable(self, kernel: Sdpa, how: Share) -> bool:
+        plain, causal = Sdpa(scale=kernel.scale), kernel.mask_form == "is_causal"
+        if how == "operator":
+            return kernel in (plain, replace(plain, mask_form="is_causal"))
+        if how == "blocks":
+            masked = replace(plain, broadcast=kernel.broadcast, mask_rank=kernel.mask_rank)
+            return kernel == replace(masked, backend="math")
+        whole = self.distributable(kernel) and not kernel.mask_requires_grad
+        return whole and (how == "heads" or (how == "rows" and not causal))
+
+    def mask_shape(self, scene: Scene) -> tuple[Any, ...]:
+        return attn_mask.mask_shape(scene, self.spec(scene.program))
+
     def dropout_p(self, kernel: Sdpa) -> float:
         return kernel.dropout_p
 
@@ -137,7 +150,7 @@ class SdpaPlugin(KernelPlugin[Sdpa]):
         kernel = self.spec(p)
         if not self.gqa_enabled(kernel):
             kernel = replace(kernel, enable_gqa=is_grouped(p))
-        if p.mesh is not None:
+        if p.mesh is not None and p.mesh.method is None:
             kernel = self.distributed(kernel)
         return attn_mask.fitted(p, kernel)
 

@@ -1,0 +1,143 @@
+"""Every method by which ranks share one attention, at every degree and in each way, judged.
+
+    PYTHONPATH=. python benchmarks/parallel.py [--degree 8] [--way processes] [--method ring]
+
+One ordinary program for each cell: a causal mask of two documents (of one where a method takes no
+other), forward and backward (forward alone for flex_attention, without backward on a CPU),
+float32, eager. A cell says what became of it and the CPU seconds that its processes used.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from dataclasses import replace
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from attnfuzz.actors.sandbox.job import Deadlines, Job
+from attnfuzz.actors.sandbox.sandbox import Sandbox
+from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
+from attnfuzz.generators.kernels.refusals import for_program
+from attnfuzz.generators.kernels.specs import Flex, Handwritten, Sdpa
+from attnfuzz.generators.methods.flex_context_parallel.plugin import BLOCK
+from attnfuzz.generators.methods.specs import (
+    AllGather,
+    ContextParallel,
+    FlexContextParallel,
+    Heads,
+    Ring,
+    Ulysses,
+)
+from attnfuzz.generators.model.masks import Causal, Documents
+from attnfuzz.generators.model.program import Mesh, Program, Shape, Training
+from attnfuzz.generators.model.validity import problems
+from attnfuzz.generators.render.module import source
+
+DEGREES = (1, 2, 4, 8, 16, 32, 64)
+MOST_PROCESSES = 8
+LONGEST = 4096
+PATIENCE = 10.0
+
+METHODS: dict[str, Any] = {
+    "heads": Heads(),
+    "all_gather, DTensor": AllGather(),
+    "all_gather, collective": AllGather(by="collective"),
+    "ulysses, DTensor": Ulysses(),
+    "ulysses, collective": Ulysses(by="collective"),
+    "ring, contiguous": Ring(),
+    "ring, zigzag": Ring(order="zigzag"),
+    "ring, striped": Ring(order="striped"),
+    "ring of two-way ulysses": Ring(order="zigzag", ulysses=2),
+    **{
+        f"context_parallel, {operator}, {rotate}, {balance}": ContextParallel(
+            operator=operator, rotate=rotate, balance=balance
+        )
+        for operator in ("flash", "efficient")
+        for rotate in ("allgather", "alltoall")
+        for balance in ("none", "head_tail")
+    },
+    **{
+        f"flex_context_parallel, {balance}": FlexContextParallel(balance=balance)
+        for balance in ("none", "head_tail", "per_document", "ptrr")
+    },
+}
+
+
+def program(method: Any, degree: int, way: Any) -> Program:
+    """The program of a cell."""
+    kernel, mask, length = Handwritten(), Documents(causal=True), 4 * degree
+    heads = degree if isinstance(method, Heads | Ulysses) else getattr(method, "ulysses", 1)
+    whole = Program(
+        kernel=kernel,
+        mask=mask,
+        training=Training(),
+        shape=Shape(q_heads=heads, kv_heads=heads, q_len=length, kv_len=length, head_dim=8),
+        mesh=Mesh(world_size=degree, ranks=way if degree > 1 else "simulated", method=method),
+    )
+    match method:
+        case Ring():
+            return replace(whole, kernel=Sdpa(backend="math"))
+        case ContextParallel():
+            return replace(whole, kernel=Sdpa(mask_form="is_causal"), mask=Causal())
+        case FlexContextParallel():
+            length = BLOCK * degree * (2 if method.balance == "per_document" else 1)
+            shape = replace(whole.shape, q_len=length, kv_len=length)
+            flex = Flex(block_mask=BlockMaskSpec())
+            return replace(whole, kernel=flex, training=None, shape=shape)
+    return whole
+
+
+def main(
+    degree: Annotated[list[int] | None, typer.Option(help="Degrees, all by default.")] = None,
+    way: Annotated[list[str] | None, typer.Option(help="simulated, processes.")] = None,
+    method: Annotated[str, typer.Option(help="Only methods that begin with this.")] = "",
+    data: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    found: dict[str, dict[str, str]] = {}
+    degrees, ways = degree or DEGREES, way or ["simulated", "processes"]
+    columns = [
+        (each, one)
+        for each in ways
+        for one in degrees
+        if each == "simulated" or 1 < one <= MOST_PROCESSES
+    ]
+    with Sandbox() as sandbox:
+        for name, spec in METHODS.items():
+            if name.startswith(method):
+                found[name] = {
+                    f"{each} {one}": _cell(sandbox, program(spec, one, each))
+                    for each, one in columns
+                }
+                if not data:
+                    print(name, found[name], flush=True)
+    if data:
+        print(json.dumps(found, indent=1))
+        return
+    table = Table(title=f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores")
+    for column in ("method", *(f"{each} {one}" for each, one in columns)):
+        table.add_column(column)
+    for name, cells in found.items():
+        table.add_row(name, *cells.values())
+    Console(width=220).print(table)
+
+
+def _cell(sandbox: Sandbox, each: Program) -> str:
+    if each.shape.q_len > LONGEST:
+        return f"longer than {LONGEST}"
+    if wrong := problems(each):
+        return f"{wrong[0].key}: {wrong[0].sentence}"
+    job = Job.of(each, for_program(each), Deadlines().times(PATIENCE))
+    outcome = sandbox.run(source(each), job)
+    what = outcome.rejection or outcome.status
+    if outcome.failure is not None:
+        what = f"failed: {outcome.failure.kind.value}"
+    return f"{what} {outcome.cost.cpu_s:.1f}"
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,114 @@
+"""What a method's plug-in says: how it is written, what it needs, how it is simplified.
+
+A new method is a package beside this module, named as its `kind`, with its dataclass in `spec`, an
+object `PLUGIN` in `plugin`, and its dataclass in the union in `specs`. What most methods share,
+sharding and gathering by DTensor, is in `generators.methods.sharding`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, ClassVar, Generic, TypeVar
+
+from attnfuzz.generators.kernels.base import Inputs, KernelPlugin
+from attnfuzz.generators.kernels.refusal import Refusal
+from attnfuzz.generators.methods.sharding import Sharding
+from attnfuzz.generators.methods.specs import Method
+from attnfuzz.generators.model.choices import choices
+from attnfuzz.generators.model.problem import Problem
+from attnfuzz.generators.model.program import Mesh, Program
+from attnfuzz.generators.render.scene import Scene
+
+Function = list[str]
+
+PLAIN_LENGTH = 16
+"""Of a sequence whose length is nothing special."""
+
+DEGREES = (2, 3, 4, 8, 16, 32)
+"""A program of more ranks than one of these has a feature that says so."""
+
+M = TypeVar("M", bound=Method)
+
+
+class MethodPlugin(Generic[M]):
+    """All that is particular to one method. `spec_class` is its dataclass."""
+
+    spec_class: type[M]
+
+    shared: ClassVar[str] = "length"
+    """What the ranks of the method's own dimension of the mesh share: "length" or "heads"."""
+
+    refusals: ClassVar[tuple[Refusal, ...]] = ()
+    """What torch declines by design of what its programs may require."""
+
+    traced: ClassVar[bool] = True
+    """Whether the whole of it can be compiled, not only what each rank computes by itself."""
+
+    local: ClassVar[bool] = True
+    """Whether there is a function of what each rank computes by itself, which can be compiled."""
+
+    def mesh(self, program: Program) -> Mesh:
+        """The program's mesh."""
+        assert program.mesh is not None
+        return program.mesh
+
+    def spec(self, program: Program) -> M:
+        """The program's method, which is this one."""
+        method = self.mesh(program).method
+        assert isinstance(method, self.spec_class)
+        return method
+
+    # How it is written.
+
+    def sharding(self, program: Program) -> Sharding:
+        """How the program's tensors are sharded."""
+        return Sharding(program, self.shared)
+
+    def functions(
+        self, scene: Scene, plugin: KernelPlugin[Any], inputs: Inputs, names: list[str]
+    ) -> list[Function]:
+        """Functions and statements at top level, the last of them `attention(*names)`."""
+        raise NotImplementedError
+
+    def set_up(self, scene: Scene) -> list[str]:
+        """Statements after those that make `MESH`."""
+        return []
+
+    # What it needs.
+
+    def problems(self, program: Program) -> Iterator[Problem]:
+        """What it needs of the rest of the program and is not so."""
+        yield from ()
+
+    # How its programs are simplified and described.
+
+    def features(self, program: Program) -> Iterator[str]:
+        """The method and every choice of it that is not the default."""
+        method, mesh = self.spec(program), self.mesh(program)
+        yield f"method.{method.kind}"
+        yield from choices(method, f"method.{method.kind}")
+        yield from (f"mesh.{name}" for name in ("data", "tensor") if getattr(mesh, name) > 1)
+        yield from (f"mesh.degree.gt{few}" for few in DEGREES if mesh.degree > few)
+        if self.shared == "length" and program.shape.q_len % mesh.degree:
+            yield "mesh.uneven"
+
+    def simpler(self, program: Program) -> Iterator[Program]:
+        """Programs that may be simpler, the boldest change first: fewer ranks, with what they share
+        as it is, or as much for each as before, or plain."""
+        mesh, shape = self.mesh(program), program.shape
+        for degree in (*range(1, 9), *range(10, mesh.degree, 2)):
+            if degree >= mesh.degree:
+                return
+            fewer = replace(mesh, world_size=degree * mesh.data * mesh.tensor)
+            heads = {
+                name: max(1, getattr(shape, name) * degree // mesh.degree)
+                for name in ("q_heads", "kv_heads")
+            }
+            lengths = [shape.q_len * degree // mesh.degree, PLAIN_LENGTH * degree]
+            for each in ({}, heads, dict.fromkeys(heads, degree)):
+                yield replace(program, mesh=fewer, shape=replace(shape, **each))
+                if shape.q_len == shape.kv_len:
+                    for length in lengths:
+                        cut = replace(shape, q_len=length, kv_len=length, **each)
+                        yield replace(program, mesh=fewer, shape=cut)

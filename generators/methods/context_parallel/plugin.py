@@ -1,0 +1,165 @@
+"""torch's context parallelism of SDPA, written down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from attnfuzz.generators.kernels.base import Inputs, KernelPlugin
+from attnfuzz.generators.kernels.registry import plugin_of
+from attnfuzz.generators.methods.base import Function, MethodPlugin
+from attnfuzz.generators.methods.context_parallel.spec import ContextParallel
+from attnfuzz.generators.methods.local import attention
+from attnfuzz.generators.methods.sharding import Sharding
+from attnfuzz.generators.model.masks import Causal
+from attnfuzz.generators.model.problem import Problem
+from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.render.scene import Scene
+
+FLASH = '''\
+@torch.library.impl("aten::_scaled_dot_product_flash_attention", "CPU")
+def flash(q, k, v, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None):
+    """The CPU's fused SDPA under the name of the cards': torch's ring knows that alone."""
+    out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        q, k, v, dropout_p, is_causal, scale=scale
+    )
+    unused = torch.empty((), dtype=torch.int64)
+    return out, lse, None, None, q.shape[2], k.shape[2], unused, unused, unused
+'''
+FLASH_BACKWARD = """\
+@torch.library.impl("aten::_scaled_dot_product_flash_attention_backward", "CPU")
+def flash_backward(dout, q, k, v, out, lse, _1, _2, _3, _4, p, is_causal, _5, _6, *, scale=None):
+    return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+        dout, q, k, v, out, lse, p, is_causal, scale=scale
+    )
+"""
+EFFICIENT = '''\
+@torch.library.impl("aten::_scaled_dot_product_efficient_attention", "CPU")
+def efficient(q, k, v, bias, compute_lse, dropout_p=0.0, is_causal=False, *, scale=None):
+    """The CPU's fused SDPA under the name of the cards': torch's ring knows that alone."""
+    out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        q, k, v, dropout_p, is_causal, scale=scale
+    )
+    unused = torch.empty((), dtype=torch.int64)
+    return out, lse, unused, unused
+'''
+EFFICIENT_BACKWARD = """\
+@torch.library.impl("aten::_scaled_dot_product_efficient_attention_backward", "CPU")
+def efficient_backward(dout, q, k, v, bias, out, lse, _1, _2, p, _3, is_causal=False, scale=None):
+    grads = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+        dout, q, k, v, out, lse, p, is_causal, scale=scale
+    )
+    return *grads, None
+"""
+KERNELS = {"flash": (FLASH, FLASH_BACKWARD), "efficient": (EFFICIENT, EFFICIENT_BACKWARD)}
+
+
+class ContextParallelPlugin(MethodPlugin[ContextParallel]):
+    """torch's hooks make DTensors of the local parts, and its dispatcher puts the ring in the place
+    of the fused operator. Where nothing trains, torch's own functions shard and gather, which have
+    no gradients and are not meant to be compiled."""
+
+    spec_class = ContextParallel
+
+    def set_up(self, scene: Scene) -> list[str]:
+        spec, by_dtensor = self.spec(scene.program), self.by_dtensor(scene.program)
+        lines = ["_enable_context_parallel_dispatcher()"]
+        if spec.rotate != "allgather":
+            lines.append(f'set_rotate_method("{spec.rotate}")')
+        if by_dtensor:
+            lines.append(f"_cp_options.enable_load_balance = {spec.balance != 'none'}")
+        if spec.balance == "head_tail":
+            sharding = Sharding(scene.program, self.shared)
+            length, degree = scene.program.shape.q_len, sharding.mesh.degree
+            arguments = f'{length}, {degree}, "{scene.device}"'
+            lines.append(f"BALANCER = _HeadTailLoadBalancer({arguments})")
+        return lines
+
+    def functions(
+        self, scene: Scene, plugin: KernelPlugin[Any], inputs: Inputs, names: list[str]
+    ) -> list[Function]:
+        p, spec = scene.program, self.spec(scene.program)
+        trains, by_dtensor = p.training is not None, self.by_dtensor(p)
+        sharding = Sharding(p, self.shared)
+        kernels = [] if scene.device != "cpu" else list(KERNELS[spec.operator][: 1 + trains])
+        around = [sharding.shard(), sharding.unshard()] if by_dtensor else []
+        lines = self.dealt_out(spec) if by_dtensor else self.by_torch(spec, sharding)
+        return [
+            *(text.splitlines() for text in kernels), *around, self.module(scene, spec),
+            [self.parallelized(sharding)], attention(scene, names, lines),
+        ]  # fmt: skip
+
+    def module(self, scene: Scene, spec: ContextParallel) -> Function:
+        """The module that calls the operator."""
+        p = scene.program
+        causal = "is_causal=True" if p.mask is not None else ""
+        scale = getattr(p.kernel, "scale", None)
+        arguments = ["q", "k", "v", *(["None", "True"] if spec.operator == "efficient" else [])]
+        arguments += [causal] if causal else []
+        arguments += [f"scale={scale!r}"] if scale is not None else []
+        operator = f"torch.ops.aten._scaled_dot_product_{spec.operator}_attention"
+        return [
+            "class Attention(torch.nn.Module):",
+            "    def forward(self, q, k, v):",
+            f"        return {operator}({', '.join(arguments)})[0]",
+        ]
+
+    @staticmethod
+    def parallelized(sharding: Sharding) -> str:
+        """The statement that puts torch's hooks on the module."""
+        style = "_ContextParallel(2, _ContextParallel.AttentionType.SDPA)"
+        return f"attend = parallelize_module(Attention(), {sharding.own_mesh}, {style})"
+
+    @staticmethod
+    def by_dtensor(program: Program) -> bool:
+        """Whether DTensor shards and gathers: with gradients, or in what is compiled."""
+        compiled = program.compile is not None and program.compile.via == "compile"
+        return program.training is not None or compiled
+
+    @staticmethod
+    def dealt_out(spec: ContextParallel) -> list[str]:
+        """The body where DTensor shards."""
+        if spec.balance == "none":
+            return ["return unshard(attend(shard(q), shard(k), shard(v)))"]
+        return [
+            "order = BALANCER._generate_indices()[0]",
+            "q, k, v = (shard(t[:, :, order]) for t in (q, k, v))",
+            "back = BALANCER._generate_indices(restore=True)[0]",
+            "return unshard(attend(q, k, v))[:, :, back]",
+        ]
+
+    @staticmethod
+    def by_torch(spec: ContextParallel, sharding: Sharding) -> list[str]:
+        """The body where torch's functions for context parallelism shard."""
+        balancer = ", BALANCER" if spec.balance != "none" else ""
+        own = sharding.own_mesh
+        return [
+            f"q, k, v = _context_parallel_shard({own}, [q, k, v], [2, 2, 2]{balancer})",
+            "out = attend(q, k, v)",
+            f"return context_parallel_unshard({own}, [out], [2]{balancer})[0]",
+        ]
+
+    def problems(self, program: Program) -> Iterator[Problem]:
+        spec, shape = self.spec(program), program.shape
+        mesh, causal = self.mesh(program), program.mask is not None
+        if not plugin_of(program).shareable(program.kernel, "operator"):
+            yield Problem("kernel", "expected SDPA, is_causal or without a mask")
+        if causal and program.mask != Causal():
+            yield Problem("mask", "expected Causal or none")
+        if shape.q_heads != shape.kv_heads or shape.v_head_dim not in (None, shape.head_dim):
+            yield Problem("shape.q_heads", "expected kv_heads, and v_head_dim = head_dim")
+        if program.q.dtype == "float64":
+            yield Problem("q.dtype", "expected another: torch merges the ring's blocks in float32")
+        if spec.balance != "none" and not causal:
+            yield Problem("mesh.method.balance", "expected none without a causal mask")
+        if causal and shape.q_len != shape.kv_len:
+            yield Problem("shape.q_len", "expected kv_len with a causal mask")
+        multiple = mesh.degree * (2 if spec.balance != "none" else 1)
+        for name in ("q_len", "kv_len"):
+            if getattr(shape, name) % multiple or not getattr(shape, name):
+                yield Problem(f"shape.{name}", f"expected a multiple of {multiple}")
+        if not self.by_dtensor(program) and mesh.data * mesh.tensor > 1:
+            yield Problem("training", "expected some: torch's functions shard one dimension alone")
+
+
+PLUGIN = ContextParallelPlugin()

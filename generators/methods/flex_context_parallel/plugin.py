@@ -1,0 +1,103 @@
+"""torch's context parallelism of flex_attention, written down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from attnfuzz.generators.kernels.base import Inputs, KernelPlugin, Share
+from attnfuzz.generators.kernels.registry import plugin_of
+from attnfuzz.generators.methods.base import Function, MethodPlugin
+from attnfuzz.generators.methods.flex_context_parallel.spec import FlexContextParallel
+from attnfuzz.generators.methods.local import attention
+from attnfuzz.generators.methods.sharding import Sharding
+from attnfuzz.generators.model.problem import Problem
+from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.render.scene import Scene
+
+BLOCK = 128
+"""`_DEFAULT_SPARSE_BLOCK_SIZE` of flex_attention, in which torch shards."""
+
+
+class FlexContextParallelPlugin(MethodPlugin[FlexContextParallel]):
+    """torch's own functions shard and gather: they have no gradients, nor has flex_attention on a
+    CPU. A score modification is written for whole sequences, which torch leaves to the user: it is
+    given the indices in the whole."""
+
+    spec_class = FlexContextParallel
+    traced = False
+
+    def functions(
+        self, scene: Scene, plugin: KernelPlugin[Any], inputs: Inputs, names: list[str]
+    ) -> list[Function]:
+        p, spec = scene.program, self.spec(scene.program)
+        sharding = Sharding(p, self.shared)
+        degree, length = sharding.mesh.degree, p.shape.q_len
+        scored = p.score_mod is not None
+        arguments = ["q", "k", "v", *(["score_mod"] if scored else []), "block_mask"]
+        body = plugin.call(replace(scene, program=replace(p, mesh=None)), inputs)
+        module = [
+            "class Attention(torch.nn.Module):",
+            f"    def forward(self, {', '.join(arguments)}):",
+            f"        return {body.result[0]}",
+        ]
+        style = "_ContextParallel(2, _ContextParallel.AttentionType.FLEX)"
+        made = f"attend = parallelize_module(Attention(), MESH, {style})"
+        lines, balancer = self._balancer(spec, length, degree, scene.device)
+        lines.append(
+            "q, k, v, block_mask = _context_parallel_shard(\n"
+            f"    MESH, [q, k, v, block_mask], [2, 2, 2, 2]{balancer}\n)"
+        )
+        lines = "\n".join(lines).split("\n")
+        if scored:
+            order = "balancer._generate_indices()[0]" if balancer else f"torch.arange({length})"
+            lines += [
+                f"order = {order}",
+                f"rows = order.chunk({degree})[MESH.get_local_rank()]",
+                "",
+                "def scored(score, b, h, q_idx, kv_idx):",
+                "    return score_mod(score, b, h, rows[q_idx], order[kv_idx])",
+                "",
+            ]
+        given = ", ".join("scored" if name == "score_mod" else name for name in arguments)
+        lines += [
+            f"out = attend({given})",
+            f"return context_parallel_unshard(MESH, [out], [2]{balancer})[0]",
+        ]
+        return [module, [made], attention(scene, names, lines)]
+
+    @staticmethod
+    def _balancer(
+        spec: FlexContextParallel, length: int, degree: int, device: str
+    ) -> tuple[list[str], str]:
+        """The statement that makes the load balancer, and the argument that hands it over."""
+        match spec.balance:
+            case "head_tail":
+                made = f'_HeadTailLoadBalancer({length}, {degree}, "{device}")'
+            case "per_document":
+                halves = [length // 2, length // 2]
+                made = f'_PerDocumentHeadTailLoadBalancer([{halves}], {degree}, "{device}")'
+            case "ptrr":
+                made = f"_PTRRLoadBalancer(block_mask, {degree})"
+            case _:
+                return [], ""
+        return [f"balancer = {made}"], ", balancer"
+
+    def problems(self, program: Program) -> Iterator[Problem]:
+        spec, shape = self.spec(program), program.shape
+        mesh = self.mesh(program)
+        how: Share = "one_block_mask" if spec.balance == "ptrr" else "block_mask"
+        if not plugin_of(program).shareable(program.kernel, how):
+            yield Problem("kernel", "expected flex_attention with a plain BlockMask")
+        if program.training is not None:
+            yield Problem("training", "expected none: torch's functions have no gradients")
+        if program.mask is None or mesh.data * mesh.tensor > 1:
+            yield Problem("mesh", "expected a mask, and one dimension")
+            return
+        multiple = mesh.degree * BLOCK * (2 if spec.balance == "per_document" else 1)
+        if shape.q_len != shape.kv_len or shape.q_len % multiple or not shape.q_len:
+            yield Problem("shape.q_len", f"expected kv_len, a multiple of {multiple}")
+
+
+PLUGIN = FlexContextParallelPlugin()

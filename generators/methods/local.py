@@ -1,0 +1,101 @@
+"""Methods that call the kernel on what each rank has, and how that is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from attnfuzz.generators.kernels.base import Inputs, KernelPlugin
+from attnfuzz.generators.kernels.registry import plugin_of
+from attnfuzz.generators.methods.base import Function, M, MethodPlugin
+from attnfuzz.generators.methods.sharding import Sharding, local_scene
+from attnfuzz.generators.model.problem import Problem
+from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.render.scene import Scene, indented
+
+MASKS = ("mask", "attn_mask")
+"""What kernels call the mask tensor that they are given."""
+
+
+class AroundKernel(MethodPlugin[M]):
+    """Shards, does what `before` says, calls `attend`, does what `after` says, and gathers."""
+
+    mask_placement = "Replicate()"
+    """How the method's own dimension of the mesh places the rows of a mask, or its heads; `{dim}`
+    stands for the dimension."""
+
+    def before(self, sharding: Sharding) -> list[str]:
+        """Statements between the sharded q, k and v and the call of the kernel."""
+        return []
+
+    def after(self, sharding: Sharding) -> list[str]:
+        """Statements between the kernel's result, `out`, and the gathering of it."""
+        return []
+
+    def helpers(self, sharding: Sharding) -> list[Function]:
+        """The functions that `before` and `after` call."""
+        return []
+
+    def functions(
+        self, scene: Scene, plugin: KernelPlugin[Any], inputs: Inputs, names: list[str]
+    ) -> list[Function]:
+        sharding = Sharding(scene.program, self.shared)
+        lines = ["q, k, v = shard(q), shard(k), shard(v)", *self.before(sharding)]
+        for name in inputs.arguments:
+            if name in MASKS:
+                lines += self.rows(sharding, name, plugin.mask_shape(scene))
+        call = f"attend({', '.join(names)})"
+        after = self.after(sharding)
+        lines += [f"out = {call}", *after, "return unshard(out)"] if after else []
+        lines += [] if after else [f"return unshard({call})"]
+        return [
+            sharding.shard(), *self.helpers(sharding), sharding.unshard(),
+            self.attend(scene, plugin, inputs, names, sharding), attention(scene, names, lines),
+        ]  # fmt: skip
+
+    def rows(self, sharding: Sharding, name: str, shape: tuple[int, ...]) -> list[str]:
+        """Statements that leave of the mask what the kernel is called with."""
+        axis = len(shape) - 2 if self.shared == "length" else len(shape) - 3
+        split = axis >= 0 and shape[axis] > 1
+        last = self.mask_placement.format(dim=axis) if split else "Replicate()"
+        return sharding.shard_mask(name, shape, last)
+
+    def attend(
+        self, scene: Scene, plugin: KernelPlugin[Any], inputs: Inputs, names: list[str],
+        sharding: Sharding,
+    ) -> Function:  # fmt: skip
+        """The kernel as a function of what one rank has."""
+        here = local_scene(scene, sharding, by_heads=self.by_heads)
+        body = plugin.call(here, inputs)
+        lines = [*body.statements, f"return {body.result[0]}"]
+        if body.contexts:
+            lines = [f"with {', '.join(body.contexts)}:", *indented(lines)]
+        return [f"def attend({', '.join(names)}):", *indented(here.with_extents(lines))]
+
+    @property
+    def by_heads(self) -> bool:
+        """Whether the kernel is called on some of the heads."""
+        return self.shared == "heads"
+
+    def problems(self, program: Program) -> Iterator[Problem]:
+        plugin, mesh, shape = plugin_of(program), self.mesh(program), program.shape
+        if not plugin.shareable(program.kernel, "heads" if self.by_heads else "rows"):
+            yield Problem("kernel", f"expected one that mesh.method {self.kind} may call on parts")
+        over = mesh.tensor * (mesh.degree if self.by_heads else 1)
+        for name in ("q_heads", "kv_heads"):
+            if getattr(shape, name) % over:
+                yield Problem(f"shape.{name}", f"expected a multiple of {over}, one for each rank")
+
+    @property
+    def kind(self) -> str:
+        """The method's name."""
+        return str(self.spec_class.kind)
+
+
+def attention(scene: Scene, names: list[str], lines: list[str]) -> Function:
+    """The attention function; where only what each rank computes is compiled, that is an argument
+    of it."""
+    compiled = scene.program.compile
+    local = compiled is not None and compiled.via == "local"
+    arguments = [*names, *(["attend=attend"] if local else [])]
+    return [f"def attention({', '.join(arguments)}):", *indented(lines)]

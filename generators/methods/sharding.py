@@ -1,0 +1,165 @@
+"""The mesh of a program with a method, and how whole tensors are sharded over it and gathered.
+
+DTensor does both, as it has the gradients of both: `shard` gives this rank's part of a tensor that
+every rank has, and its gradient is that of the whole; `unshard` the reverse.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from attnfuzz.generators.model.program import Mesh, Program
+from attnfuzz.generators.render.scene import Scene
+
+DIMENSIONS = {"batch": 0, "heads": 1, "length": 2}
+"""Of `[B, H, L, D]`."""
+
+ULYSSES = "ulysses"
+
+FURTHER = {"data": "batch", "tensor": "heads"}
+"""Further dimensions of a mesh, by what of it they share."""
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """Sharding over the mesh of `program`, whose method shares `shared`: of its ranks, `inner`
+    neighbours exchange positions for heads, and are a dimension of the mesh by themselves."""
+
+    program: Program
+    shared: str
+    inner: int = 1
+
+    @property
+    def mesh(self) -> Mesh:
+        """The program's mesh, which has a method."""
+        assert self.program.mesh is not None
+        return self.program.mesh
+
+    @property
+    def dimensions(self) -> list[tuple[str, int, str]]:
+        """Name, extent and what is shared of each dimension of the mesh: further ones, the
+        method's, and that of the ranks that exchange heads."""
+        further = [(name, getattr(self.mesh, name), what) for name, what in FURTHER.items()]
+        own = [(self.shared, self.size, self.shared), (ULYSSES, self.inner, self.shared)]
+        return [one for one in further if one[1] > 1] + own[: 1 + (self.inner > 1)]
+
+    @property
+    def size(self) -> int:
+        """How many ranks the method's own dimension has."""
+        return self.mesh.degree // self.inner
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether the mesh has the method's dimension alone."""
+        return len(self.dimensions) == 1
+
+    def device_mesh(self, device: str) -> str:
+        """The expression that makes `MESH`."""
+        sizes = ", ".join(str(size) for _, size, _ in self.dimensions)
+        names = ", ".join(f'"{name}"' for name, _, _ in self.dimensions)
+        if self.is_flat:
+            return f'init_device_mesh("{device}", ({sizes},))'
+        return f'init_device_mesh("{device}", ({sizes}), mesh_dim_names=({names}))'
+
+    @property
+    def own_mesh(self) -> str:
+        """The expression for the method's own dimension of the mesh."""
+        return "MESH" if self.is_flat else f'MESH["{self.shared}"]'
+
+    def placements(
+        self, own: str, shape: tuple[int, ...] | None = None, inner: str | None = None
+    ) -> str:
+        """Of a tensor `[B, H, L, D]` that the method's dimension places as `own` says, and that of
+        the ranks that exchange heads as `inner` does, like `own` by default; of a mask, `shape`
+        says over which axes it is broadcast."""
+        placed = []
+        for _, _, what in self.dimensions[: -1 - (self.inner > 1)]:
+            dim = DIMENSIONS[what]
+            broadcast = shape is not None and (len(shape) < 4 or shape[dim] == 1)
+            placed.append("Replicate()" if broadcast else f"Shard({dim})")
+        last = [inner or own] if self.inner > 1 else []
+        return f"[{', '.join([*placed, own, *last])}]"
+
+    @property
+    def whole(self) -> str:
+        """Placements of what every rank has."""
+        return f"[{', '.join(['Replicate()'] * len(self.dimensions))}]"
+
+    @property
+    def parts(self) -> str:
+        """Placements of q, k and v, and of the result, as they are sharded."""
+        return self.placements(f"Shard({DIMENSIONS[self.shared]})")
+
+    # -- the shape of what a rank has -----------------------------------------------------------
+
+    @property
+    def lengths(self) -> list[int]:
+        """How many positions each rank of the method has, as DTensor and `torch.chunk` cut."""
+        return chunks(self.program.shape.q_len, self.mesh.degree)
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all parts are alike."""
+        return len(set(self.lengths)) == 1 or self.shared != "length"
+
+    def global_shape(self, length: int, head_dim: int, heads: int) -> str:
+        """Arguments for `DTensor.from_local` that say what the parts, of other sizes than this
+        rank's, make up; nothing where they are alike."""
+        if self.is_even:
+            return ""
+        shape = (self.program.shape.batch, heads, length, head_dim)
+        stride = tuple(math.prod(shape[i + 1 :]) for i in range(4))
+        return f", shape=torch.Size({shape}), stride={stride}"
+
+    # -- text -----------------------------------------------------------------------------------
+
+    def shard(self) -> list[str]:
+        """The function `shard`."""
+        return [
+            "def shard(x):",
+            '    """This rank\'s part of what every rank has."""',
+            f"    x = DTensor.from_local(x, MESH, {self.whole})",
+            f"    return x.redistribute(MESH, {self.parts}).to_local()",
+        ]
+
+    def unshard(self) -> list[str]:
+        """The function `unshard` of a result `[B, Hq, Lq, Dv]`."""
+        shape = self.program.shape
+        dims = (shape.q_len, shape.v_head_dim or shape.head_dim, shape.q_heads)
+        return [
+            "def unshard(x):",
+            '    """All of it, of this rank\'s part."""',
+            f"    x = DTensor.from_local(x, MESH, {self.parts}{self.global_shape(*dims)})",
+            "    return x.full_tensor()",
+        ]
+
+    def shard_mask(self, name: str, shape: tuple[int, ...], own: str) -> list[str]:
+        """Statements that leave of the mask `name` of `shape` what belongs to this rank's queries
+        and heads; `own` is how the method's own dimension places it."""
+        by_head = len(shape) == 4 and shape[1] > 1
+        placed = self.placements(own, shape, "Shard(1)" if by_head else "Replicate()")
+        if "Shard" not in placed:
+            return []
+        whole = f"DTensor.from_local({name}, MESH, {self.whole})"
+        return [f"{name} = {whole}.redistribute(MESH, {placed}).to_local()"]
+
+
+def local_scene(scene: Scene, sharding: Sharding, *, by_heads: bool = False) -> Scene:
+    """The scene in which one rank calls the kernel on what it has: its batches and heads."""
+    p, mesh = scene.program, sharding.mesh
+    over = mesh.tensor * (mesh.degree if by_heads else 1)
+    shape = replace(
+        p.shape,
+        batch=p.shape.batch // mesh.data,
+        q_heads=p.shape.q_heads // over,
+        kv_heads=p.shape.kv_heads // over,
+    )
+    return replace(scene, program=replace(p, shape=shape, mesh=None), quoting=scene.quoting)
+
+
+def chunks(length: int, count: int) -> list[int]:
+    """The sizes of the parts into which `torch.chunk` cuts, and DTensor with it: as many as there
+    are ranks, the last ones smaller or empty."""
+    size = -(-length // count)
+    return [max(0, min(size, length - i * size)) for i in range(count)]

@@ -1,0 +1,227 @@
+"""Programs whose ranks share one attention by a method: any degree, on one or two dimensions.
+
+They are plain programs but for that: what combines with much else is drawn elsewhere. A method
+limits what is around it, so each program is drawn for its method and its degree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import strategies as st
+
+from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
+from attnfuzz.generators.kernels.specs import Flex, Handwritten, Kernel, Sdpa
+from attnfuzz.generators.methods.registry import plugin_for
+from attnfuzz.generators.methods.specs import (
+    AllGather,
+    ContextParallel,
+    FlexContextParallel,
+    Heads,
+    Method,
+    Ring,
+    Ulysses,
+)
+from attnfuzz.generators.model.expressions import mask_axes
+from attnfuzz.generators.model.masks import Causal, Mask
+from attnfuzz.generators.model.program import (
+    Compile,
+    Input,
+    Layout,
+    Mesh,
+    Program,
+    Shape,
+    Surround,
+    Training,
+)
+from attnfuzz.generators.model.scores import Alibi, Score
+from attnfuzz.generators.model.validity import problems
+from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
+from attnfuzz.generators.strategies.masks import Masks
+from attnfuzz.generators.strategies.swarm import Swarm
+
+BSHD = Layout(order=(0, 2, 1, 3))
+COMPILED_DEGREE = 4
+"""Of programs that are compiled: each rank compiles."""
+
+LONGEST = 4096
+
+SCALES = (1.0, 0.5, 0.125, 2.0, 0.1)
+"""Above 0: what fused SDPA makes of others is met without ranks."""
+
+FLEX_BLOCK = 128
+
+METHODS = (
+    (3, AllGather()), (2, AllGather(by="collective")), (3, Ulysses()),
+    (2, Ulysses(by="collective")), (1, Heads()), (2, Ring()), (2, Ring(order="zigzag")),
+    (1, Ring(order="striped")), (3, ContextParallel()), (2, ContextParallel(rotate="alltoall")),
+    (3, ContextParallel(balance="head_tail")),
+    (2, ContextParallel(balance="head_tail", rotate="alltoall")),
+    (1, ContextParallel(operator="efficient")),
+    (1, ContextParallel(operator="efficient", balance="head_tail")),
+)  # fmt: skip
+FLEX = (
+    (2, FlexContextParallel()), (2, FlexContextParallel(balance="head_tail")),
+    (1, FlexContextParallel(balance="per_document")), (1, FlexContextParallel(balance="ptrr")),
+)  # fmt: skip
+FLEX_IN = 25
+"""One program in so many: torch compiles a BlockMask for each rank, which is seconds."""
+
+
+class Parallel:
+    """Programs with a `Mesh.method`, for the CPU."""
+
+    def __init__(self, swarm: Swarm) -> None:
+        self.method, self.is_flex, self.flex = weighted(*METHODS), one_in(FLEX_IN), weighted(*FLEX)
+        self.degree = weighted(
+            (1, 1), (6, 2), (2, 3), (5, 4), (1, 5), (1, 6), (3, 8), (2, 16), (1, 32), (1, 64)
+        )
+        self.few = weighted((5, 2), (2, 3), (3, 4))
+        self.apart = one_in(4)
+        self.many_apart = one_in(8)
+        self.second = weighted((8, (1, 1)), (1, (2, 1)), (1, (1, 2)))
+        self.batch = weighted((3, 1), (2, 2))
+        self.heads = weighted((2, (1, 1)), (4, (2, 2)), (2, (4, 4)), (2, (4, 2)), (1, (3, 1)))
+        self.per_rank = weighted((2, 1), (2, 2), (3, 4), (3, 8), (2, 16), (1, 32), (1, 5), (1, 12))
+        self.uneven = one_in(3)
+        self.length = st.sampled_from((1, 2, 3, 5, 7, 9, 15, 17, 31, 33, 50, 65, 100, 129))
+        self.head_dim = weighted((3, 16), (2, 8), (2, 32), (2, 64), (1, 24))
+        self.dtype = weighted((5, "float32"), (2, "bfloat16"), (1, "float16"), (1, "float64"))
+        self.values: Any = weighted(
+            (8, "normal"), (1, "large"), (1, "tiny"), (1, "one_hot"), (1, "negative")
+        )
+        self.masks = Masks(swarm)
+        self.has_mask = weighted((2, "none"), (4, "causal"), (4, "tree"))
+        self.has_layout = one_in(4)
+        self.float_mask = one_in(4)
+        self.handwritten = one_in(2)
+        self.masking: Any = weighted((3, "masked_fill"), (1, "where"), (1, "add"))
+        self.trains = weighted((3, True), (1, False))
+        self.grad_layout: Any = weighted((4, "contiguous"), (1, "transposed"), (1, "expanded"))
+        self.inside = one_in(2)
+        self.scale = weighted((14, None), *((1, scale) for scale in SCALES))
+        self.scored = one_in(3)
+        self.checkpoints = one_in(8)
+        self.ulysses = weighted((3, 1), (1, 2))
+
+    def draw(self, draw: Draw, backend: str) -> Program:
+        """A valid program with a method; eager where it has too many ranks to compile for each."""
+        method = draw(self.flex) if draw(self.is_flex) else draw(self.method)
+        mesh = self._mesh(draw, method)
+        if isinstance(method, Ring) and mesh.degree % 2 == 0:
+            method = replace(method, ulysses=draw(self.ulysses))
+            mesh = replace(mesh, method=method)
+        if backend != "none" and mesh.degree > COMPILED_DEGREE:
+            mesh = replace(mesh, world_size=draw(self.few) * mesh.data * mesh.tensor)
+        p = self._whole(draw, method, mesh)
+        p = self._compiled(draw, p, backend)
+        if p.training is not None and p.compile is None and draw(self.checkpoints):
+            p = replace(p, surround=Surround(checkpoint="full"))
+        for simpler in (p, replace(p, compile=None), replace(p, training=None)):
+            if not problems(simpler):
+                return simpler
+        return _plain(mesh)
+
+    def _mesh(self, draw: Draw, method: Method) -> Mesh:
+        """The ranks: threads of one process, or sometimes processes, which are few."""
+        degree, (data, tensor) = draw(self.degree), draw(self.second)
+        if isinstance(method, FlexContextParallel):
+            degree, data, tensor = min(degree, COMPILED_DEGREE), 1, 1
+        if draw(self.apart):
+            degree = 8 if draw(self.many_apart) else draw(self.few)
+            data, tensor = (data, tensor) if degree <= COMPILED_DEGREE else (1, 1)
+            size = degree * data * tensor
+            return Mesh(world_size=size, ranks="processes", data=data, tensor=tensor, method=method)
+        data, tensor = (data, tensor) if degree <= 16 else (1, 1)
+        return Mesh(world_size=degree * data * tensor, data=data, tensor=tensor, method=method)
+
+    def _whole(self, draw: Draw, method: Method, mesh: Mesh) -> Program:
+        shape = self._shape(draw, method, mesh)
+        mask = self._mask(draw, method, shape)
+        dtype, values = draw(self.dtype), draw(self.values)
+        if dtype == "float64" and isinstance(method, ContextParallel):
+            dtype = "float32"
+        layout = BSHD if draw(self.has_layout) else Layout()
+        entry = Input(dtype=dtype, values=values, layout=layout)
+        trains = draw(self.trains) and not isinstance(method, FlexContextParallel)
+        scored = isinstance(method, FlexContextParallel) and draw(self.scored)
+        return Program(
+            kernel=self._kernel(draw, method, shape, mask),
+            shape=shape,
+            q=entry, k=entry, v=entry,
+            mask=mask,
+            score_mod=Alibi(inner=Score()) if scored else None,
+            mesh=mesh,
+            training=Training(grad_layout=draw(self.grad_layout)) if trains else None,
+        )  # fmt: skip
+
+    def _shape(self, draw: Draw, method: Method, mesh: Mesh) -> Shape:
+        q_heads, kv_heads = draw(self.heads)
+        if isinstance(method, Ring | ContextParallel):
+            q_heads = kv_heads
+        over = mesh.tensor * (mesh.degree if isinstance(method, Heads | Ulysses) else 1)
+        over *= method.ulysses if isinstance(method, Ring) else 1
+        if over > 8:
+            q_heads = kv_heads = 1
+        length = self._length(draw, method, mesh.degree)
+        return Shape(
+            batch=draw(self.batch) * mesh.data,
+            q_heads=q_heads * over,
+            kv_heads=kv_heads * over,
+            q_len=length,
+            kv_len=length,
+            head_dim=draw(self.head_dim) if mesh.degree <= 16 else 8,
+        )
+
+    def _length(self, draw: Draw, method: Method, degree: int) -> int:
+        """As many positions for each rank, or, where the method takes that, however many."""
+        if isinstance(method, FlexContextParallel):
+            halves = 2 if method.balance == "per_document" else 1
+            return degree * FLEX_BLOCK * halves
+        takes_any = method in (AllGather(), Ring(), Heads())
+        if takes_any and draw(self.uneven):
+            return int(draw(self.length))
+        pairs = 2 if isinstance(method, Ring | ContextParallel) else 1
+        return int(min(draw(self.per_rank) * degree * pairs, LONGEST))
+
+    def _mask(self, draw: Draw, method: Method, shape: Shape) -> Mask | None:
+        kind = draw(self.has_mask)
+        if isinstance(method, ContextParallel):
+            return Causal() if method.balance != "none" or kind != "none" else None
+        if kind == "causal" or (kind == "none" and isinstance(method, FlexContextParallel)):
+            return Causal()
+        return self.masks.draw(draw, shape, depth=1) if kind == "tree" else None
+
+    def _kernel(self, draw: Draw, method: Method, shape: Shape, mask: Mask | None) -> Kernel:
+        grouped, scale = shape.q_heads != shape.kv_heads, draw(self.scale)
+        if isinstance(method, FlexContextParallel):
+            axes = mask_axes(mask) if mask is not None else frozenset()
+            spec = BlockMaskSpec(batch="b" in axes, heads="h" in axes)
+            return Flex(scale=scale, block_mask=spec, enable_gqa=grouped)
+        if isinstance(method, ContextParallel):
+            return Sdpa(scale=scale, mask_form="bool" if mask is None else "is_causal")
+        axes = mask_axes(mask) if mask is not None else frozenset()
+        broadcast: Any = tuple(axis for axis in ("b", "h") if axis not in axes)
+        if isinstance(method, Ring):
+            return Sdpa(backend="math", scale=scale, broadcast=broadcast)
+        if draw(self.handwritten):
+            return Handwritten(masking=draw(self.masking), scale=None)
+        form: Any = "float" if mask is not None and draw(self.float_mask) else "bool"
+        return Sdpa(scale=scale, mask_form=form, broadcast=broadcast, enable_gqa=grouped)
+
+    def _compiled(self, draw: Draw, p: Program, backend: Any) -> Program:
+        assert p.mesh is not None and p.mesh.method is not None
+        plugin = plugin_for(p.mesh.method.kind)
+        if backend == "none":
+            return p
+        inside = draw(self.inside) or not plugin.traced
+        return replace(p, compile=Compile(backend=backend, via="local" if inside else "compile"))
+
+
+def _plain(mesh: Mesh) -> Program:
+    """A program of that many ranks that is valid whatever was drawn."""
+    size = mesh.degree
+    shape = Shape(q_len=2 * size, kv_len=2 * size)
+    ranks: Any = "simulated" if size == 1 else mesh.ranks
+    return Program(shape=shape, mesh=Mesh(world_size=size, ranks=ranks, method=AllGather()))

@@ -1,0 +1,78 @@
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.distributed._functional_collectives import all_to_all_single_autograd
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
+
+
+def inputs():
+    torch.manual_seed(0)
+    q = torch.randn(1, 8, 16, 8).requires_grad_()
+    k = torch.randn(1, 8, 16, 8).requires_grad_()
+    v = torch.randn(1, 8, 16, 8).requires_grad_()
+    document = torch.randint(2, (16,)).sort().values
+    q_idx = torch.arange(16)[:, None]
+    kv_idx = torch.arange(16)
+    mask = (document[q_idx] == document[kv_idx]) & (q_idx >= kv_idx)
+    return q, k, v, mask
+
+
+dist.init_process_group("gloo")
+MESH = init_device_mesh("cpu", (4,))
+
+
+def shard(x):
+    """This rank's part of what every rank has."""
+    x = DTensor.from_local(x, MESH, [Replicate()])
+    return x.redistribute(MESH, [Shard(2)]).to_local()
+
+
+def to_heads(x):
+    """The whole length of some heads."""
+    x = torch.stack(x.chunk(4, dim=1))
+    x = all_to_all_single_autograd(x, None, None, MESH.get_group())
+    return torch.cat(x.unbind(), dim=2)
+
+
+def to_length(x):
+    """A part of the length, of all heads."""
+    x = torch.stack(x.chunk(4, dim=2))
+    x = all_to_all_single_autograd(x, None, None, MESH.get_group())
+    return torch.cat(x.unbind(), dim=1)
+
+
+def unshard(x):
+    """All of it, of this rank's part."""
+    x = DTensor.from_local(x, MESH, [Shard(2)])
+    return x.full_tensor()
+
+
+def attend(q, k, v, mask):
+    scores = torch.matmul(q, k.transpose(-2, -1)) / (8 ** 0.5)
+    scores = scores.masked_fill(~mask, float("-inf"))
+    probs = F.softmax(scores, dim=-1)
+    return torch.matmul(probs, v)
+
+
+def attention(q, k, v, mask):
+    q, k, v = shard(q), shard(k), shard(v)
+    q, k, v = to_heads(q), to_heads(k), to_heads(v)
+    out = attend(q, k, v, mask)
+    out = to_length(out)
+    return unshard(out)
+
+
+def reference(q, k, v, mask):
+    scores = 8 ** -0.5 * (q @ k.mT)
+    scores = scores.masked_fill(~mask, float("-inf"))
+    return torch.softmax(scores, dim=-1) @ v
+
+
+def run(fn, args):
+    q, k, v, *_ = args
+    out = fn(*args)
+    generator = torch.Generator().manual_seed(1)
+    dout = torch.randn(out.shape, generator=generator).to(out.dtype)
+    dq, dk, dv = torch.autograd.grad(out, (q, k, v), dout)
+    return {"out": out, "dq": dq, "dk": dk, "dv": dv}

@@ -335,4 +335,4 @@ def test_ranks_that_get_other_results_are_seen(sandbox: Sandbox) -> None:
     text = source(each).replace("return x.full_tensor()", "return x.full_tensor() + 1e-7 * RANK")
     text = text.replace("MESH = ", "MESH = RANK = ").replace("* RANK", "* MESH.get_rank()")
     failure = sandbox.run(text, Job.of(each)).failure
-    assert failure is not None and failure.oracle == "ranks"
+    assert failure is not None and failure.oracle == "replicas"

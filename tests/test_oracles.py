@@ -11,7 +11,14 @@ import torch
 
 from attnfuzz.actors.child import layers, tensors
 from attnfuzz.actors.child.outcomes import LONGEST, cut, diff, failure
-from attnfuzz.actors.oracles import determinism, gradients, metadata, nan_propagation, numbers
+from attnfuzz.actors.oracles import (
+    determinism,
+    gradients,
+    metadata,
+    nan_propagation,
+    numbers,
+    replicas,
+)
 from attnfuzz.actors.oracles.expectation import Expectation
 from attnfuzz.actors.oracles.noise import Noise
 from attnfuzz.actors.oracles.purity import Snapshot
@@ -350,3 +357,13 @@ def test_what_rounding_may_make_infinite_is_not_judged() -> None:
     infinite["out"][0, 0, 0, 0] = torch.inf
     plain = expectation(args, reference=lambda q, k, v: v)
     assert numbers.judge(plain, infinite).nonfinite
+
+
+def test_a_digest_tells_values_and_not_how_they_are_kept() -> None:
+    values = torch.tensor([[1.0, -0.0], [torch.nan, 2.0]])
+    same = torch.tensor([[1.0, torch.nan], [0.0, 2.0]]).T
+    assert replicas.digest(values) == replicas.digest(same)
+    other = torch.nextafter(values, torch.full_like(values, torch.inf))
+    assert replicas.digest(values) != replicas.digest(other)
+    assert replicas.digest(values) != replicas.digest(values.reshape(4))
+    assert replicas.digest(values[:0]) != replicas.digest(values[:0].to(torch.bfloat16))

@@ -11,6 +11,7 @@ MODULES = {
     "time": "import time", "traceback": "import traceback", "warnings": "import warnings",
     "torch": "import torch", "dist": "import torch.distributed as dist",
     "F": "import torch.nn.functional as F",
+    "cp": "import torch.distributed.tensor.experimental._context_parallel as cp",
 }  # fmt: skip
 STANDARD = ("ctypes", "functools", "random", "time", "traceback", "warnings")
 FROM = {
@@ -20,13 +21,6 @@ FROM = {
     ),
     "torch.distributed.device_mesh": ("init_device_mesh",),
     "torch.distributed.tensor": ("DTensor", "Partial", "Replicate", "Shard"),
-    "torch.distributed.tensor.experimental._attention": (
-        "_ContextParallel", "_context_parallel_shard", "_cp_options",
-        "_enable_context_parallel_dispatcher", "context_parallel_unshard", "set_rotate_method",
-    ),
-    "torch.distributed.tensor.experimental._context_parallel._load_balancer": (
-        "_HeadTailLoadBalancer", "_PTRRLoadBalancer", "_PerDocumentHeadTailLoadBalancer",
-    ),
     "torch.distributed.tensor.parallel": ("parallelize_module",),
     "torch.testing._internal.distributed.fake_pg": ("FakeStore",),
     "torch.nn.attention": ("SDPBackend", "sdpa_kernel"),

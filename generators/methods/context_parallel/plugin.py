@@ -18,38 +18,30 @@ from attnfuzz.generators.render.scene import Scene
 
 FLASH = '''\
 @torch.library.impl("aten::_scaled_dot_product_flash_attention", "CPU")
-def flash(q, k, v, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None):
-    """The CPU's fused SDPA under the name of the cards': torch's ring knows that alone."""
-    out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        q, k, v, dropout_p, is_causal, scale=scale
-    )
-    unused = torch.empty((), dtype=torch.int64)
-    return out, lse, None, None, q.shape[2], k.shape[2], unused, unused, unused
+def flash(q, k, v, p=0.0, causal=False, *_, scale=None):
+    """The CPU's fused SDPA under the name of the cards', which torch's ring knows alone."""
+    for_cpu = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    none, (out, lse) = torch.tensor(0), for_cpu(q, k, v, p, causal, scale=scale)
+    return out, lse, None, None, q.shape[2], k.shape[2], none, none, none
 '''
 FLASH_BACKWARD = """\
 @torch.library.impl("aten::_scaled_dot_product_flash_attention_backward", "CPU")
-def flash_backward(dout, q, k, v, out, lse, _1, _2, _3, _4, p, is_causal, _5, _6, *, scale=None):
-    return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-        dout, q, k, v, out, lse, p, is_causal, scale=scale
-    )
+def flash_backward(dout, q, k, v, out, lse, _1, _2, _3, _4, p, causal, *_, scale=None):
+    for_cpu = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+    return for_cpu(dout, q, k, v, out, lse, p, causal, scale=scale)
 """
 EFFICIENT = '''\
 @torch.library.impl("aten::_scaled_dot_product_efficient_attention", "CPU")
-def efficient(q, k, v, bias, compute_lse, dropout_p=0.0, is_causal=False, *, scale=None):
-    """The CPU's fused SDPA under the name of the cards': torch's ring knows that alone."""
-    out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        q, k, v, dropout_p, is_causal, scale=scale
-    )
-    unused = torch.empty((), dtype=torch.int64)
-    return out, lse, unused, unused
+def efficient(q, k, v, bias, compute_lse, p=0.0, causal=False, *, scale=None):
+    """The CPU's fused SDPA under the name of the cards', which torch's ring knows alone."""
+    for_cpu = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    return *for_cpu(q, k, v, p, causal, scale=scale), torch.tensor(0), torch.tensor(0)
 '''
 EFFICIENT_BACKWARD = """\
 @torch.library.impl("aten::_scaled_dot_product_efficient_attention_backward", "CPU")
-def efficient_backward(dout, q, k, v, bias, out, lse, _1, _2, p, _3, is_causal=False, scale=None):
-    grads = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-        dout, q, k, v, out, lse, p, is_causal, scale=scale
-    )
-    return *grads, None
+def efficient_backward(dout, q, k, v, bias, out, lse, _1, _2, p, _3, causal=False, *, scale=None):
+    for_cpu = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+    return *for_cpu(dout, q, k, v, out, lse, p, causal, scale=scale), None
 """
 KERNELS = {"flash": (FLASH, FLASH_BACKWARD), "efficient": (EFFICIENT, EFFICIENT_BACKWARD)}
 
@@ -63,16 +55,16 @@ class ContextParallelPlugin(MethodPlugin[ContextParallel]):
 
     def set_up(self, scene: Scene) -> list[str]:
         spec, by_dtensor = self.spec(scene.program), self.by_dtensor(scene.program)
-        lines = ["_enable_context_parallel_dispatcher()"]
+        lines = ["cp._enable_context_parallel_dispatcher()"]
         if spec.rotate != "allgather":
-            lines.append(f'set_rotate_method("{spec.rotate}")')
+            lines.append(f'cp.set_rotate_method("{spec.rotate}")')
         if by_dtensor:
-            lines.append(f"_cp_options.enable_load_balance = {spec.balance != 'none'}")
+            lines.append(f"cp._cp_options.enable_load_balance = {spec.balance != 'none'}")
         if spec.balance == "head_tail":
             sharding = Sharding(scene.program, self.shared)
             length, degree = scene.program.shape.q_len, sharding.mesh.degree
             arguments = f'{length}, {degree}, "{scene.device}"'
-            lines.append(f"BALANCER = _HeadTailLoadBalancer({arguments})")
+            lines.append(f"BALANCER = cp._HeadTailLoadBalancer({arguments})")
         return lines
 
     def functions(
@@ -86,7 +78,7 @@ class ContextParallelPlugin(MethodPlugin[ContextParallel]):
         lines = self.dealt_out(spec) if by_dtensor else self.by_torch(spec, sharding)
         return [
             *(text.splitlines() for text in kernels), *around, self.module(scene, spec),
-            [self.parallelized(sharding)], attention(scene, names, lines),
+            self.parallelized(sharding), attention(scene, names, lines),
         ]  # fmt: skip
 
     def module(self, scene: Scene, spec: ContextParallel) -> Function:
@@ -105,10 +97,12 @@ class ContextParallelPlugin(MethodPlugin[ContextParallel]):
         ]
 
     @staticmethod
-    def parallelized(sharding: Sharding) -> str:
-        """The statement that puts torch's hooks on the module."""
-        style = "_ContextParallel(2, _ContextParallel.AttentionType.SDPA)"
-        return f"attend = parallelize_module(Attention(), {sharding.own_mesh}, {style})"
+    def parallelized(sharding: Sharding) -> list[str]:
+        """Statements that put torch's hooks on the module."""
+        return [
+            "style = cp._ContextParallel(2, cp._ContextParallel.AttentionType.SDPA)",
+            f"attend = parallelize_module(Attention(), {sharding.own_mesh}, style)",
+        ]
 
     @staticmethod
     def by_dtensor(program: Program) -> bool:
@@ -134,9 +128,8 @@ class ContextParallelPlugin(MethodPlugin[ContextParallel]):
         balancer = ", BALANCER" if spec.balance != "none" else ""
         own = sharding.own_mesh
         return [
-            f"q, k, v = _context_parallel_shard({own}, [q, k, v], [2, 2, 2]{balancer})",
-            "out = attend(q, k, v)",
-            f"return context_parallel_unshard({own}, [out], [2]{balancer})[0]",
+            f"q, k, v = cp._context_parallel_shard({own}, [q, k, v], [2, 2, 2]{balancer})",
+            f"return cp.context_parallel_unshard({own}, [attend(q, k, v)], [2]{balancer})[0]",
         ]
 
     def problems(self, program: Program) -> Iterator[Problem]:

@@ -42,11 +42,13 @@ class FlexContextParallelPlugin(MethodPlugin[FlexContextParallel]):
             f"    def forward(self, {', '.join(arguments)}):",
             f"        return {body.result[0]}",
         ]
-        style = "_ContextParallel(2, _ContextParallel.AttentionType.FLEX)"
-        made = f"attend = parallelize_module(Attention(), MESH, {style})"
+        made = [
+            "style = cp._ContextParallel(2, cp._ContextParallel.AttentionType.FLEX)",
+            "attend = parallelize_module(Attention(), MESH, style)",
+        ]
         lines, balancer = self._balancer(spec, length, degree, scene.device)
         lines.append(
-            "q, k, v, block_mask = _context_parallel_shard(\n"
+            "q, k, v, block_mask = cp._context_parallel_shard(\n"
             f"    MESH, [q, k, v, block_mask], [2, 2, 2, 2]{balancer}\n)"
         )
         lines = "\n".join(lines).split("\n")
@@ -63,9 +65,9 @@ class FlexContextParallelPlugin(MethodPlugin[FlexContextParallel]):
         given = ", ".join("scored" if name == "score_mod" else name for name in arguments)
         lines += [
             f"out = attend({given})",
-            f"return context_parallel_unshard(MESH, [out], [2]{balancer})[0]",
+            f"return cp.context_parallel_unshard(MESH, [out], [2]{balancer})[0]",
         ]
-        return [module, [made], attention(scene, names, lines)]
+        return [module, made, attention(scene, names, lines)]
 
     @staticmethod
     def _balancer(
@@ -74,12 +76,12 @@ class FlexContextParallelPlugin(MethodPlugin[FlexContextParallel]):
         """The statement that makes the load balancer, and the argument that hands it over."""
         match spec.balance:
             case "head_tail":
-                made = f'_HeadTailLoadBalancer({length}, {degree}, "{device}")'
+                made = f'cp._HeadTailLoadBalancer({length}, {degree}, "{device}")'
             case "per_document":
                 halves = [length // 2, length // 2]
-                made = f'_PerDocumentHeadTailLoadBalancer([{halves}], {degree}, "{device}")'
+                made = f'cp._PerDocumentHeadTailLoadBalancer([{halves}], {degree}, "{device}")'
             case "ptrr":
-                made = f"_PTRRLoadBalancer(block_mask, {degree})"
+                made = f"cp._PTRRLoadBalancer(block_mask, {degree})"
             case _:
                 return [], ""
         return [f"balancer = {made}"], ", balancer"

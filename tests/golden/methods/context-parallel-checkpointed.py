@@ -1,15 +1,8 @@
 import torch
 import torch.distributed as dist
+import torch.distributed.tensor.experimental._context_parallel as cp
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
-from torch.distributed.tensor.experimental._attention import (
-    _ContextParallel,
-    _cp_options,
-    _enable_context_parallel_dispatcher,
-)
-from torch.distributed.tensor.experimental._context_parallel._load_balancer import (
-    _HeadTailLoadBalancer,
-)
 from torch.distributed.tensor.parallel import parallelize_module
 from torch.utils.checkpoint import checkpoint
 
@@ -24,26 +17,23 @@ def inputs():
 
 dist.init_process_group("gloo")
 MESH = init_device_mesh("cpu", (4,))
-_enable_context_parallel_dispatcher()
-_cp_options.enable_load_balance = True
-BALANCER = _HeadTailLoadBalancer(16, 4, "cpu")
+cp._enable_context_parallel_dispatcher()
+cp._cp_options.enable_load_balance = True
+BALANCER = cp._HeadTailLoadBalancer(16, 4, "cpu")
 
 
 @torch.library.impl("aten::_scaled_dot_product_flash_attention", "CPU")
-def flash(q, k, v, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None):
-    """The CPU's fused SDPA under the name of the cards': torch's ring knows that alone."""
-    out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        q, k, v, dropout_p, is_causal, scale=scale
-    )
-    unused = torch.empty((), dtype=torch.int64)
-    return out, lse, None, None, q.shape[2], k.shape[2], unused, unused, unused
+def flash(q, k, v, p=0.0, causal=False, *_, scale=None):
+    """The CPU's fused SDPA under the name of the cards', which torch's ring knows alone."""
+    for_cpu = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    none, (out, lse) = torch.tensor(0), for_cpu(q, k, v, p, causal, scale=scale)
+    return out, lse, None, None, q.shape[2], k.shape[2], none, none, none
 
 
 @torch.library.impl("aten::_scaled_dot_product_flash_attention_backward", "CPU")
-def flash_backward(dout, q, k, v, out, lse, _1, _2, _3, _4, p, is_causal, _5, _6, *, scale=None):
-    return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-        dout, q, k, v, out, lse, p, is_causal, scale=scale
-    )
+def flash_backward(dout, q, k, v, out, lse, _1, _2, _3, _4, p, causal, *_, scale=None):
+    for_cpu = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+    return for_cpu(dout, q, k, v, out, lse, p, causal, scale=scale)
 
 
 def shard(x):
@@ -63,9 +53,8 @@ class Attention(torch.nn.Module):
         return torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, is_causal=True)[0]
 
 
-attend = parallelize_module(
-    Attention(), MESH, _ContextParallel(2, _ContextParallel.AttentionType.SDPA)
-)
+style = cp._ContextParallel(2, cp._ContextParallel.AttentionType.SDPA)
+attend = parallelize_module(Attention(), MESH, style)
 
 
 def shared_attention(q, k, v):

@@ -1,12 +1,7 @@
 import torch
 import torch.distributed as dist
+import torch.distributed.tensor.experimental._context_parallel as cp
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor.experimental._attention import (
-    _ContextParallel,
-    _context_parallel_shard,
-    _enable_context_parallel_dispatcher,
-    context_parallel_unshard,
-)
 from torch.distributed.tensor.parallel import parallelize_module
 
 
@@ -20,17 +15,15 @@ def inputs():
 
 dist.init_process_group("gloo")
 MESH = init_device_mesh("cpu", (4,))
-_enable_context_parallel_dispatcher()
+cp._enable_context_parallel_dispatcher()
 
 
 @torch.library.impl("aten::_scaled_dot_product_flash_attention", "CPU")
-def flash(q, k, v, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None):
-    """The CPU's fused SDPA under the name of the cards': torch's ring knows that alone."""
-    out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        q, k, v, dropout_p, is_causal, scale=scale
-    )
-    unused = torch.empty((), dtype=torch.int64)
-    return out, lse, None, None, q.shape[2], k.shape[2], unused, unused, unused
+def flash(q, k, v, p=0.0, causal=False, *_, scale=None):
+    """The CPU's fused SDPA under the name of the cards', which torch's ring knows alone."""
+    for_cpu = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    none, (out, lse) = torch.tensor(0), for_cpu(q, k, v, p, causal, scale=scale)
+    return out, lse, None, None, q.shape[2], k.shape[2], none, none, none
 
 
 class Attention(torch.nn.Module):
@@ -38,15 +31,13 @@ class Attention(torch.nn.Module):
         return torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, is_causal=True)[0]
 
 
-attend = parallelize_module(
-    Attention(), MESH, _ContextParallel(2, _ContextParallel.AttentionType.SDPA)
-)
+style = cp._ContextParallel(2, cp._ContextParallel.AttentionType.SDPA)
+attend = parallelize_module(Attention(), MESH, style)
 
 
 def attention(q, k, v, attend=attend):
-    q, k, v = _context_parallel_shard(MESH, [q, k, v], [2, 2, 2])
-    out = attend(q, k, v)
-    return context_parallel_unshard(MESH, [out], [2])[0]
+    q, k, v = cp._context_parallel_shard(MESH, [q, k, v], [2, 2, 2])
+    return cp.context_parallel_unshard(MESH, [attend(q, k, v)], [2])[0]
 
 
 def reference(q, k, v):

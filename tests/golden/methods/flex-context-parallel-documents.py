@@ -1,14 +1,7 @@
 import torch
 import torch.distributed as dist
+import torch.distributed.tensor.experimental._context_parallel as cp
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor.experimental._attention import (
-    _ContextParallel,
-    _context_parallel_shard,
-    context_parallel_unshard,
-)
-from torch.distributed.tensor.experimental._context_parallel._load_balancer import (
-    _PerDocumentHeadTailLoadBalancer,
-)
 from torch.distributed.tensor.parallel import parallelize_module
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
@@ -39,18 +32,17 @@ class Attention(torch.nn.Module):
         return flex_attention(q, k, v, block_mask=block_mask)
 
 
-attend = parallelize_module(
-    Attention(), MESH, _ContextParallel(2, _ContextParallel.AttentionType.FLEX)
-)
+style = cp._ContextParallel(2, cp._ContextParallel.AttentionType.FLEX)
+attend = parallelize_module(Attention(), MESH, style)
 
 
 def attention(q, k, v, block_mask):
-    balancer = _PerDocumentHeadTailLoadBalancer([[512, 512]], 4, "cpu")
-    q, k, v, block_mask = _context_parallel_shard(
+    balancer = cp._PerDocumentHeadTailLoadBalancer([[512, 512]], 4, "cpu")
+    q, k, v, block_mask = cp._context_parallel_shard(
         MESH, [q, k, v, block_mask], [2, 2, 2, 2], balancer
     )
     out = attend(q, k, v, block_mask)
-    return context_parallel_unshard(MESH, [out], [2], balancer)[0]
+    return cp.context_parallel_unshard(MESH, [out], [2], balancer)[0]
 
 
 def reference(q, k, v, block_mask):

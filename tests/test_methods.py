@@ -199,6 +199,13 @@ def test_the_degree_goes_down_to_the_smallest_that_fails() -> None:
     assert best.training is None and best.mask is None
 
 
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_simpler_program_is_one(name: str) -> None:
+    simpler = list(candidates(PROGRAMS[name]))
+    assert simpler
+    assert [problem for one in simpler for problem in problems(one)] == []
+
+
 def test_a_method_gives_way_to_none() -> None:
     assert reduced(PROGRAMS["ring-zigzag"], lambda p: p.training is not None).mesh is None
 

@@ -221,8 +221,9 @@ class Mesh:
 
     @property
     def degree(self) -> int:
-        """How many ranks the method spreads one batch's and head's attention over."""
-        return self.world_size // (self.data * self.tensor)
+        """How many ranks the method spreads one batch's and head's attention over; 1 where there
+        are too few, which is no program."""
+        return max(1, self.world_size // (self.data * self.tensor))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -337,9 +337,33 @@ def test_a_rank_that_skips_a_collective_is_seen_at_once(sandbox: Sandbox) -> Non
 
 
 @slow
+def test_a_rank_that_issues_another_collective_is_named(sandbox: Sandbox) -> None:
+    each = program(Heads(), 3)
+    last = "return dist.barrier() if MESH.get_rank() == 1 else x.full_tensor()"
+    text = source(each).replace("return x.full_tensor()", last)
+    failure = sandbox.run(text, Job.of(each)).failure
+    assert failure is not None and failure.kind is FailureKind.HANG
+    assert "rank 1: waits in barrier" in failure.evidence["ranks"]
+    assert failure.evidence["ranks"].endswith("went another way: rank 1")
+
+
+@slow
 def test_ranks_that_get_other_results_are_seen(sandbox: Sandbox) -> None:
     each = program(Heads(), 2)
     text = source(each).replace("return x.full_tensor()", "return x.full_tensor() + 1e-7 * RANK")
     text = text.replace("MESH = ", "MESH = RANK = ").replace("* RANK", "* MESH.get_rank()")
     failure = sandbox.run(text, Job.of(each)).failure
     assert failure is not None and failure.oracle == "replicas"
+
+
+@slow
+def test_a_collective_more_is_seen_though_nothing_hangs(sandbox: Sandbox) -> None:
+    each = program(Heads(), 2)
+    more = "MESH.get_rank() and dist.isend(x.to_local().detach().contiguous(), 0)"
+    text = source(each).replace(
+        "    return x.full_tensor()", f"    {more}\n    return x.full_tensor()"
+    )
+    failure = sandbox.run(text, Job.of(each)).failure
+    assert failure is not None and failure.oracle == "collectives"
+    assert failure.diffs[0].output == "collectives"
+    assert "rank 1" in failure.evidence["collectives"]

@@ -145,14 +145,25 @@ def _same(value: torch.Tensor, other: Any) -> bool:
 
 def hang(stuck: Stuck, meeting: Meeting, phase: str) -> dict[str, Any]:
     """The failure of ranks that wait for one another: each says in which collective, and how many
-    it has issued."""
-    lines = []
+    it has issued; then those that are elsewhere than most."""
+    lines, together = [], dict[str, list[str]]()
     for rank, issued in meeting.issued.items():
-        waits = stuck.waits.get(rank)
-        lines.append(f"rank {rank}: {f'waits in {waits}' if waits else 'has ended'}; {len(issued)}")
+        waits = stuck.waits.get(rank, "")
+        where = f"waits in {waits}" if waits else "has ended"
+        lines.append(f"rank {rank}: {where}; {len(issued)} collectives issued")
+        together.setdefault(waits.partition(" from rank ")[0], []).append(f"rank {rank}")
+    most, *fewer = sorted(together.values(), key=len, reverse=True)
+    others = [rank for ranks in fewer for rank in ranks]
+    if others and len(most) > len(others):
+        lines.append(f"went another way: {', '.join(others)}")
     raised = {
         "type": "Hang", "message": "the ranks wait for one another", "chain": [], "frames": [],
     }  # fmt: skip
-    evidence = {"ranks": "\n".join(f"{line} collectives issued" for line in lines)}
-    layer = "eager" if phase == "eager" else None
-    return failure("hang", phase, layer=layer, oracle="watchdog", raised=raised, evidence=evidence)
+    return failure(
+        "hang",
+        phase,
+        layer="eager" if phase == "eager" else None,
+        oracle="watchdog",
+        raised=raised,
+        evidence={"ranks": "\n".join(lines)},
+    )

@@ -356,7 +356,7 @@ def test_ranks_that_get_other_results_are_seen(sandbox: Sandbox) -> None:
     text = source(each).replace("return x.full_tensor()", "return x.full_tensor() + 1e-7 * RANK")
     text = text.replace("MESH = ", "MESH = RANK = ").replace("* RANK", "* MESH.get_rank()")
     failure = sandbox.run(text, Job.of(each)).failure
-    assert failure is not None and failure.oracle == "ranks"
+    assert failure is not None and failure.oracle == "replicas"
 
 
 @slow
@@ -367,6 +367,6 @@ def test_a_collective_more_is_seen_though_nothing_hangs(sandbox: Sandbox) -> Non
         "    return x.full_tensor()", f"    {more}\n    return x.full_tensor()"
     )
     failure = sandbox.run(text, Job.of(each)).failure
-    assert failure is not None and failure.oracle == "ranks"
+    assert failure is not None and failure.oracle == "collectives"
     assert failure.diffs[0].output == "collectives"
-    assert "rank 1" in failure.diffs[0].what
+    assert "rank 1" in failure.evidence["collectives"]

@@ -1,6 +1,7 @@
 """The replicas oracle: ranks agree on a result that all of them have whole. Costs one pass over it.
 
-Each rank notes what it has; `actors.child.gang` compares when all have passed.
+Each rank notes what it has, which `actors.child.gang` compares when all have passed. Simulated
+ranks are compared after each run.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import hashlib
 
 import torch
 
+from attnfuzz.actors.child.outcomes import Failed
 from attnfuzz.actors.oracles.oracle import Oracle, Run
 
 
@@ -17,6 +19,9 @@ class Replicas(Oracle):
     """Notes the bits of every result of a program of several ranks."""
 
     def check(self, run: Run) -> None:
+        disagreement = getattr(self.execution.program, "disagreement", None)
+        if disagreement is not None:
+            raise Failed(disagreement | {"layer": run.layer})
         settings = self.execution.settings
         if settings.get("ranks", 1) == 1 or not settings.get("deterministic", True):
             return

@@ -24,7 +24,7 @@ def found(outcome: Outcome, job: Job, run: Callable[[Job], Outcome]) -> Outcome:
     ranks; its cost is that of all runs. `run` gives the outcome of the same source."""
     failure = outcome.failure
     compile = job.compile
-    if failure is None or compile is None or not job.together or not job.layers:
+    if failure is None or compile is None or not job.launched or not job.layers:
         return outcome
     if failure.kind in _NOT_BLAMED or failure.layer in (None, Layer.EAGER):
         return outcome

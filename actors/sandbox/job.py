@@ -197,11 +197,6 @@ class Job:
         )
 
     @property
-    def together(self) -> bool:
-        """Whether several ranks run the program, as processes or simulated."""
-        return self.ranks > 1 or self.simulated > 1
-
-    @property
     def stops_at(self) -> str | None:
         """The last layer that compiles the program, by torch.compile's name for it; None where it
         stays eager."""
@@ -223,13 +218,18 @@ class Job:
             "compute_dtype": self.compute_dtype,
             "deterministic": self.deterministic,
             "dirty_memory": self.dirty_memory,
-            "layers": self.layers and not self.together,  # else `sandbox.blame` does it
+            "layers": self.layers and not self.launched,  # else `sandbox.blame` does it
             "stopping_at": self.stopping_at,
             "features": self.features,
             "oracles": self.oracles,
             "function": self.function,
             "only_setup": self.only_setup,
         }
+
+    @property
+    def launched(self) -> bool:
+        """Whether the program has several ranks, as processes or simulated as threads."""
+        return self.ranks > 1 or self.simulated > 0
 
     def _compile_message(self) -> dict[str, Any] | None:
         if self.compile is None:

@@ -21,7 +21,6 @@ import os
 import platform
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -41,6 +40,7 @@ from rich.table import Table
 from attnfuzz.actors.sandbox import reaper
 from attnfuzz.corpus.store.store import Store, StoreError
 from benchmarks.campaign_state import State, damage, grown, inspect
+from benchmarks.free_port import free_port
 from benchmarks.local_cluster import ROOT, LocalCluster, local_cluster
 from benchmarks.simulated import BELOW
 
@@ -249,9 +249,7 @@ def control_store_memory(server: str | None) -> Iterator[str | None]:
     if server is None:
         yield None
         return
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     process = subprocess.Popen(
         [server, "--port", str(port), "--save", "", "--appendonly", "no", "--bind", "127.0.0.1"],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from attnfuzz.actors.sandbox import reaper
-from benchmarks.local_cluster import SETTINGS
+from benchmarks.local_cluster import SETTINGS, local_cluster
 
 pytestmark = pytest.mark.slow
 
@@ -28,21 +28,14 @@ ENVIRONMENT = {k: v for k, v in os.environ.items() if k != reaper.MARKER} | SETT
 ENVIRONMENT |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 
 
-def ray_command(*arguments: str) -> None:
-    subprocess.run(
-        [sys.executable, "-m", "ray.scripts.scripts", *arguments],
-        env=ENVIRONMENT, check=True, capture_output=True, timeout=300,
-    )  # fmt: skip
-
-
 @pytest.fixture(scope="module")
-def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
     """A head with a job server: what its ports are, and a command `attnfuzz` on its path."""
     pytest.importorskip("aiohttp", reason="ray[default] is not installed")
     pytest.importorskip("prometheus_client")
     from benchmarks.free_port import free_port
 
-    ports = {name: str(free_port()) for name in ("port", "dashboard", "metrics")}
+    ports = {name: free_port() for name in ("dashboard", "metrics")}
     folder = tmp_path_factory.mktemp("bin")
     command = folder / "attnfuzz"
     command.write_text(
@@ -50,18 +43,19 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     )
     command.chmod(0o755)
     ENVIRONMENT["PATH"] = f"{folder}:{os.environ['PATH']}"
-    ray_command(
-        "start", "--head", "--num-cpus=1", f"--port={ports['port']}",
-        f"--dashboard-port={ports['dashboard']}", f"--metrics-export-port={ports['metrics']}",
-        "--object-store-memory=80000000",
-    )  # fmt: skip
-    try:
-        yield ports
-    finally:
-        ray_command("stop", "--force")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in ENVIRONMENT.items():
+            patch.setenv(name, value)
+        with local_cluster(
+            num_cpus=1,
+            include_dashboard=True,
+            dashboard_port=ports["dashboard"],
+            metrics_export_port=ports["metrics"],
+        ):
+            yield ports
 
 
-def exported(port: str) -> dict[str, list[dict[str, str]]]:
+def exported(port: int) -> dict[str, list[dict[str, str]]]:
     """By name of a metric, the labels of its samples."""
     from prometheus_client.parser import text_string_to_metric_families
 
@@ -82,7 +76,7 @@ def asked(expression: str) -> dict[str, list[tuple[str, str]]]:
     return found
 
 
-def test_a_submitted_campaign_runs_and_is_seen(head: dict[str, str], tmp_path: Path) -> None:
+def test_a_submitted_campaign_runs_and_is_seen(head: dict[str, int], tmp_path: Path) -> None:
     config, directory = tmp_path / "night.yaml", tmp_path / "night"
     data: dict[str, Any] = {
         "minutes": 1.5, "shard_size": 2, "profiles": {"eager": 1}, "workers": {"cpu": "auto"},

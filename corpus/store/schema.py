@@ -156,8 +156,8 @@ def _no_number(name: str) -> NoReturn:
 
 
 def connect(path: Path) -> Engine:
-    """An engine on the database at `path`: WAL, or where that needs memory that machines do not share
-    a rollback journal; and on disk before a transaction is said to be done."""
+    """An engine on the database at `path`: WAL, or a rollback journal where that would need memory
+    that machines do not share; and on disk before a transaction is said to be done."""
     journal = "TRUNCATE" if is_on_network(path) else "WAL"
     engine = create_engine(
         URL.create("sqlite", database=str(path)),  # not as text: a path may hold a "?"

@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -270,8 +270,7 @@ def play(chaos: Chaos, events: int, seed: int, kinds: Sequence[str]) -> Iterator
     chaos.until_further()
     for _ in range(events):
         what = random.choice(list(kinds))
-        act: Callable[[], None] = getattr(chaos, what)
-        act()
+        KINDS[what](chaos)
         back_s = chaos.until_further()
         state = inspect(chaos.directory)
         wrong = damage(state, SHARD_SIZE) + grown(before, state)
@@ -295,10 +294,16 @@ def table(events: Sequence[Event]) -> Table:
     return shown
 
 
-KINDS = (
-    "raylet_killed", "node_removed", "node_added", "worker_killed", "driver_killed",
-    "control_store_restarted", "disk_full", "partition",
-)  # fmt: skip
+KINDS = {
+    "raylet_killed": Chaos.raylet_killed,
+    "node_removed": Chaos.node_removed,
+    "node_added": Chaos.node_added,
+    "worker_killed": Chaos.worker_killed,
+    "driver_killed": Chaos.driver_killed,
+    "control_store_restarted": Chaos.control_store_restarted,
+    "disk_full": Chaos.disk_full,
+    "partition": Chaos.partition,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

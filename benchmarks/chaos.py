@@ -161,7 +161,7 @@ class Chaos:
     def worker_killed(self) -> None:
         """SIGKILL for a worker's process."""
         there = [pid for pid, command in _commands().items() if "ray::SimulatedProcess" in command
-                 or "ray::WorkerProcess" in command or "ray::Worker" in command]  # fmt: skip
+                 or "ray::WorkerProcess" in command]  # fmt: skip
         if there:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._random.choice(sorted(there)), signal.SIGKILL)

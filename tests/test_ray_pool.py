@@ -85,7 +85,8 @@ def marked(run_id: str) -> list[int]:
 
 def busy_workers(run_id: str) -> list[int]:
     """Actors in the middle of a task: Ray puts the method's name into the process's title."""
-    return [pid for pid in marked(run_id) if title(pid).startswith("ray::WorkerProcess.run_programs")]
+    busy = "ray::WorkerProcess.run_programs"
+    return [pid for pid in marked(run_id) if title(pid).startswith(busy)]
 
 
 def title(pid: int) -> str:

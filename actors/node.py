@@ -38,14 +38,15 @@ class Away:
 @dataclass(frozen=True, kw_only=True)
 class About:
     """A worker as it really is: Ray's id of its `node`, its `host` and `pid`, the `environment` of
-    its first target's toolchain (torch, compiler, machine), and what each of its `targets` found
-    there."""
+    its first target's toolchain (torch, compiler, machine), what each of its `targets` found there,
+    and the variables that say which `devices` it sees."""
 
     node: str
     host: str
     pid: int
     environment: dict[str, str]
     targets: dict[str, str] = field(default_factory=dict)
+    devices: dict[str, str] = field(default_factory=dict)
 
 
 @cache

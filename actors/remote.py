@@ -94,11 +94,8 @@ class WorkerProcess:
             pid=os.getpid(),
             environment=self._executor.environment,
             targets=self._targets,
+            devices=gpu_assignment.visible(),
         )
-
-    def visible_devices(self) -> dict[str, str]:
-        """The variables that say which devices it sees."""
-        return gpu_assignment.visible()
 
     def run_shard(self, shard: Shard) -> ShardReport:
         """As `Executor.run_shard`."""

@@ -21,13 +21,12 @@ import os
 import platform
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -41,6 +40,7 @@ from rich.table import Table
 from attnfuzz.actors.sandbox import reaper
 from attnfuzz.corpus.store.store import Store, StoreError
 from benchmarks.campaign_state import State, damage, grown, inspect
+from benchmarks.free_port import free_port
 from benchmarks.local_cluster import ROOT, LocalCluster, local_cluster
 from benchmarks.simulated import BELOW
 
@@ -161,7 +161,7 @@ class Chaos:
     def worker_killed(self) -> None:
         """SIGKILL for a worker's process."""
         there = [pid for pid, command in _commands().items() if "ray::SimulatedProcess" in command
-                 or "ray::WorkerProcess" in command or "ray::Worker" in command]  # fmt: skip
+                 or "ray::WorkerProcess" in command]  # fmt: skip
         if there:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._random.choice(sorted(there)), signal.SIGKILL)
@@ -249,9 +249,7 @@ def control_store_memory(server: str | None) -> Iterator[str | None]:
     if server is None:
         yield None
         return
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     process = subprocess.Popen(
         [server, "--port", str(port), "--save", "", "--appendonly", "no", "--bind", "127.0.0.1"],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -272,8 +270,7 @@ def play(chaos: Chaos, events: int, seed: int, kinds: Sequence[str]) -> Iterator
     chaos.until_further()
     for _ in range(events):
         what = random.choice(list(kinds))
-        act: Callable[[], None] = getattr(chaos, what)
-        act()
+        KINDS[what](chaos)
         back_s = chaos.until_further()
         state = inspect(chaos.directory)
         wrong = damage(state, SHARD_SIZE) + grown(before, state)
@@ -297,10 +294,16 @@ def table(events: Sequence[Event]) -> Table:
     return shown
 
 
-KINDS = (
-    "raylet_killed", "node_removed", "node_added", "worker_killed", "driver_killed",
-    "control_store_restarted", "disk_full", "partition",
-)  # fmt: skip
+KINDS = {
+    "raylet_killed": Chaos.raylet_killed,
+    "node_removed": Chaos.node_removed,
+    "node_added": Chaos.node_added,
+    "worker_killed": Chaos.worker_killed,
+    "driver_killed": Chaos.driver_killed,
+    "control_store_restarted": Chaos.control_store_restarted,
+    "disk_full": Chaos.disk_full,
+    "partition": Chaos.partition,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -28,13 +28,14 @@ SETTINGS = {
 
 class LocalCluster:
     """A head without CPUs, and the nodes that are added. `redis` is the address of one that keeps
-    what the head's control store knows, so that this may be restarted."""
+    what the head's control store knows, so that this may be restarted; `of_head` are further
+    options of Ray's for the head."""
 
-    def __init__(self, folder: Path, redis: str | None = None) -> None:
+    def __init__(self, folder: Path, redis: str | None = None, **of_head: Any) -> None:
         from ray.cluster_utils import Cluster
 
         self._cluster = Cluster()
-        head: dict[str, Any] = {"num_cpus": 0, "include_dashboard": False}
+        head: dict[str, Any] = {"num_cpus": 0, "include_dashboard": False} | of_head
         if redis is not None:
             head["external_addresses"] = [redis]
         self.head = self._add(temp_dir=str(folder), **head)
@@ -80,13 +81,13 @@ class LocalCluster:
 
 
 @contextmanager
-def local_cluster(redis: str | None = None) -> Iterator[LocalCluster]:
+def local_cluster(redis: str | None = None, **of_head: Any) -> Iterator[LocalCluster]:
     """A cluster while the block runs; its files are in a folder of its own, which goes with it."""
     before = dict(os.environ)
     os.environ.update(SETTINGS)
     folder = Path(tempfile.mkdtemp(prefix="rc-", dir="/tmp"))  # short: sockets are put there
     try:
-        cluster = LocalCluster(folder, redis)
+        cluster = LocalCluster(folder, redis, **of_head)
         try:
             yield cluster
         finally:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +18,12 @@ import pytest
 import yaml
 
 from attnfuzz.actors.sandbox import reaper
-from attnfuzz.corpus.store.store import Store, StoreError
+from attnfuzz.actors.shard import Shard, Tally
+from attnfuzz.actors.targets.registry import TARGETS, target_for
+from attnfuzz.corpus.store.store import DATABASE, Store, StoreError
+from attnfuzz.generators.strategies.shards import shard_programs
 from benchmarks.local_cluster import LocalCluster, local_cluster
-from benchmarks.simulated import BELOW
+from benchmarks.simulated import BELOW, judged
 
 pytestmark = pytest.mark.slow
 
@@ -78,12 +84,16 @@ def recorded(directory: Path) -> int:
         return 0
 
 
-def found(directory: Path) -> tuple[object, ...]:
-    """What must not depend on where the shards ran."""
-    with Store(directory, create=False) as store:
-        failures = {row.program_id: row.shard for row in store.failures() if row.shard is not None}
-        shards = [index for index in store.shard_indices() if index < SHARDS]
-    return shards, {program: shard for program, shard in failures.items() if shard < SHARDS}
+Counts = dict[int, tuple[dict[str, int], dict[str, int]]]
+"""By shard: programs by status, and failures by strong key."""
+
+
+def found(directory: Path) -> Counts:
+    """What the first shards gave, which must not depend on where they ran."""
+    with closing(sqlite3.connect(directory / DATABASE)) as connection:
+        rows = connection.execute('SELECT "index", report FROM shards').fetchall()
+    reports = {index: json.loads(report) for index, report in rows if index < SHARDS}
+    return {index: (one["counts"], one["by_key"]) for index, one in sorted(reports.items())}
 
 
 def test_targets_have_their_nodes_and_a_campaign_one_controller(
@@ -118,31 +128,23 @@ def test_targets_have_their_nodes_and_a_campaign_one_controller(
     assert {name.rpartition(" ")[2] for name in ran if name.startswith("npu on ")} == {npu.node_id}
     assert {name.rpartition(" ")[2] for name in ran if " on " in name} <= set(nodes)
 
-    here = found(directory)
-    assert here[0] == list(range(SHARDS))
-    assert here == expected()
+    assert found(directory) == expected()
     deadline = time.monotonic() + 60
     while below() and time.monotonic() < deadline:
         time.sleep(0.2)
     assert below() == []
 
 
-def expected() -> tuple[object, ...]:
+def expected() -> Counts:
     """What the shards give where one process runs them one after the other."""
-    from attnfuzz.actors.shard import Shard
-    from attnfuzz.actors.targets.registry import TARGETS, target_for
-    from attnfuzz.generators.model.codec import program_id
-    from attnfuzz.generators.strategies.shards import shard_programs
-    from benchmarks.simulated import judged
-
-    failures: dict[str, int] = {}
+    counts: Counts = {}
     for index in range(SHARDS):
         target = target_for(CONFIG["seed"], index, CONFIG["targets"])
-        shard = Shard(campaign_seed=CONFIG["seed"], index=index, size=CONFIG["shard_size"])
-        programs = shard_programs(
-            shard.campaign_seed, index, shard.size, CONFIG["profiles"], (), TARGETS[target].place
-        )
-        for program in programs:
-            if judged(program).status == "failed":
-                failures.setdefault(program_id(program), index)
-    return list(range(SHARDS)), failures
+        size, profiles = CONFIG["shard_size"], CONFIG["profiles"]
+        place = TARGETS[target].place
+        tally = Tally(Shard(campaign_seed=CONFIG["seed"], index=index, size=size))
+        for program in shard_programs(CONFIG["seed"], index, size, profiles, (), place):
+            tally.add(program, judged(program))
+        report = tally.report(0.0, 0.0)
+        counts[index] = report.counts, report.by_key
+    return counts

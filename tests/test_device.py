@@ -213,10 +213,10 @@ def test_workers_for_gpus_each_see_one_of_their_own() -> None:
         config = WorkerConfig(scratch=str(scratch.root), targets=("cpu", "cuda"))
         pool = RayPool(config, 2, devices={"GPU": 2})
         try:
-            seen = ray.get([slot.actor.visible_devices.remote() for slot in pool._slots])
+            seen = ray.get([slot.actor.about.remote() for slot in pool._slots])
         finally:
             pool.close()
-    assert sorted(one["CUDA_VISIBLE_DEVICES"] for one in seen) == ["0", "1"]
+    assert sorted(one.devices["CUDA_VISIBLE_DEVICES"] for one in seen) == ["0", "1"]
 
 
 @pytest.mark.slow

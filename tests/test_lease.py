@@ -17,6 +17,7 @@ import pytest
 
 from attnfuzz.corpus.store import lease
 from attnfuzz.corpus.store.lease import LEASE, Held, Lease, age_s, holder_of, is_dead, this_process
+from attnfuzz.corpus.store.schema import is_on_network
 from attnfuzz.corpus.store.store import Store
 from attnfuzz.fuzz.campaign.claim import claim
 from attnfuzz.fuzz.campaign.controller import CampaignError
@@ -146,3 +147,15 @@ def test_one_killed_with_sigkill_is_no_obstacle(tmp_path: Path) -> None:
     assert (tmp_path / LEASE).exists()
     with claim(tmp_path):
         pass
+
+
+@pytest.mark.parametrize(
+    ("kind", "on_network"), [("ext4", False), ("nfs4", True), ("fuse.gcsfuse", True)]
+)
+def test_a_disk_of_several_machines_has_no_shared_index(
+    tmp_path: Path, kind: str, on_network: bool
+) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"/dev/a / ext4 rw 0 0\nhost:/x {tmp_path}/shared {kind} rw 0 0\n")
+    assert is_on_network(tmp_path / "shared" / "campaign.sqlite", mounts) is on_network
+    assert not is_on_network(tmp_path / "other", mounts)

@@ -85,7 +85,8 @@ def marked(run_id: str) -> list[int]:
 
 def busy_workers(run_id: str) -> list[int]:
     """Actors in the middle of a task: Ray puts the method's name into the process's title."""
-    return [pid for pid in marked(run_id) if title(pid).startswith("ray::Worker.run_programs")]
+    busy = "ray::WorkerProcess.run_programs"
+    return [pid for pid in marked(run_id) if title(pid).startswith(busy)]
 
 
 def title(pid: int) -> str:
@@ -202,6 +203,8 @@ def test_results_come_in_order_and_the_environment_is_told(run_id: str) -> None:
 def test_a_worker_that_dies_is_replaced_and_its_task_done_again(run_id: str) -> None:
     (pool,) = POOLS
     shard = Shard(campaign_seed=1, index=0, size=3, profiles=(("eager", 1.0),))
+    while pool.free < 2:  # the second may still be starting
+        assert pool.wait(1.0) == []
     handles = [pool.submit(RunTask((Program(),) * 100)), pool.submit(ShardTask(shard))]
     assert pool.free == 0
     with pytest.raises(RuntimeError, match="no slot is free"):

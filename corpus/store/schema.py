@@ -166,8 +166,9 @@ def _no_number(name: str) -> NoReturn:
 
 
 def connect(path: Path) -> Engine:
-    """An engine on the database at `path`: WAL, and on disk before a transaction is said to be
-    done."""
+    """An engine on the database at `path`: WAL, or a rollback journal where that would need memory
+    that machines do not share; and on disk before a transaction is said to be done."""
+    journal = "TRUNCATE" if is_on_network(path) else "WAL"
     engine = create_engine(
         URL.create("sqlite", database=str(path)),  # not as text: a path may hold a "?"
         connect_args={"timeout": LOCK_WAIT_S},
@@ -177,11 +178,31 @@ def connect(path: Path) -> Engine:
     @event.listens_for(engine, "connect")
     def configure(dbapi: Any, record: Any) -> None:
         dbapi.isolation_level = None  # transactions begin below, not where sqlite3 thinks
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        for pragma in (f"journal_mode={journal}", "synchronous=FULL", "foreign_keys=ON"):
             dbapi.execute(f"PRAGMA {pragma}").fetchall()
 
     begins(engine)
     return engine
+
+
+NETWORK = ("nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "glusterfs", "beegfs", "9p", "afs")
+
+
+def is_on_network(path: Path, mounts: Path = Path("/proc/self/mounts")) -> bool:
+    """Whether the disk of `path` may be another machine's too, as far as its type says: one that is
+    mounted by a program of its own (FUSE) may."""
+    try:
+        lines = [line.split() for line in mounts.read_text().splitlines()]
+    except OSError:
+        return False
+    whole = str(path.absolute().resolve())
+    inside = [
+        (len(point), kind)
+        for _, point, kind, *_ in lines
+        if whole == point or whole.startswith(point.rstrip("/") + "/")
+    ]
+    kind = max(inside, default=(0, ""))[1]
+    return kind in NETWORK or kind.startswith("fuse.")
 
 
 def begins(engine: Engine) -> None:

@@ -13,7 +13,7 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -157,8 +157,7 @@ class Campaign:
             finished = self._pool.wait(TICK_S)
             if self._stop.is_set():
                 break  # Ctrl-C reaches the workers too: what comes back now may be cut short
-            for one in finished:
-                self._take(one)
+            self._take_all(finished)
             if self._clock() - self._shown >= TICK_S:
                 snapshot = self._show(elapsed, self._doing(elapsed))
                 self._recorder.record_sometimes(snapshot, self._shown)
@@ -241,29 +240,31 @@ class Campaign:
             clear_of=() if index % UNSTEERED_OF == UNSTEERED_OF - 1 else known,
         )
 
-    def _take(self, finished: Finished) -> None:
-        """Record one result, then act on it."""
+    def _take_all(self, finished: Sequence[Finished]) -> None:
+        """Record what came back, then act on it. All shards are one write to the disk, so that many
+        workers cost it little more than few."""
+        shards: list[ShardReport] = []
+        for one in finished:
+            owner = self._take(one)
+            if isinstance(owner, Again):
+                self._retry.report(owner, one.result)
+                self._store.count("cpu", {RETRIED: cpu_s(one.result)})
+            elif owner is not None:
+                self._queue.report(owner, one.result)
+            else:
+                assert isinstance(one.task, ShardTask)
+                shards.append(_shard_report(one.task.shard.index, one.result))
+        for row in self._store.record_shards(shards) if shards else ():
+            self._queue.receive(row)
+
+    def _take(self, finished: Finished) -> Work | Again | None:
+        """Takes note of one result, and gives whose it is."""
         owner = self._owners.pop(finished.handle)
         self._fair.stop(finished.handle, self._clock())
         if isinstance(finished.result, TaskFailed):
             self._note_defect(finished.result.error)
         self._lost += isinstance(finished.result, WorkerDied)
-        if isinstance(owner, Again):
-            self._retry.report(owner, finished.result)
-            self._store.count("cpu", {RETRIED: cpu_s(finished.result)})
-        elif owner is not None:
-            self._queue.report(owner, finished.result)
-        else:
-            assert isinstance(finished.task, ShardTask)
-            self._take_shard(finished.task.shard.index, finished.result)
-
-    def _take_shard(self, index: int, answer: Answer) -> None:
-        if isinstance(answer, TaskFailed | WorkerDied):
-            why = answer.error if isinstance(answer, TaskFailed) else "the worker died"
-            answer = ShardReport.lost(index, why)
-        assert isinstance(answer, ShardReport)
-        for row in self._store.record_shard(answer):
-            self._queue.receive(row)
+        return owner
 
     def _note_defect(self, error: str) -> None:
         self._defects.append(error)
@@ -300,6 +301,14 @@ class Campaign:
             defects=by_status.get("defect", 0) + len(self._defects) + len(self._queue.defects),
             buckets=bucket_views(self._queue, self._store),
         )
+
+
+def _shard_report(index: int, answer: Answer) -> ShardReport:
+    if isinstance(answer, TaskFailed | WorkerDied):
+        why = answer.error if isinstance(answer, TaskFailed) else "the worker died"
+        return ShardReport.lost(index, why)
+    assert isinstance(answer, ShardReport)
+    return answer
 
 
 def has_room(directory: Path) -> bool:

@@ -85,6 +85,8 @@ def submit(
 
 
 def _client(address: str) -> JobSubmissionClient:
+    from ray.exceptions import RayError
+
     try:
         from ray.job_submission import JobSubmissionClient
 
@@ -94,6 +96,9 @@ def _client(address: str) -> JobSubmissionClient:
             lacks = "submit needs Ray's job client: pip install attnfuzz[cluster]"
             raise UserError(lacks) from None
         raise UserError(f"{address}: {error}") from None
+    except RayError as error:  # of authentication
+        said = str(error).strip().splitlines()[0]
+        raise UserError(f"{address}: {said}") from None
     except ConnectionError:
         raise UserError(f"{address}: no job server of Ray answers there") from None
 

@@ -79,6 +79,7 @@ class RayPool:
         self._done: list[Finished] = []
         self._environments: dict[str, dict[str, str]] = {}
         self._slots: list[Slot] = []
+        self._idle: dict[Slot, None] = {}
         self.complaints: dict[str, str] = {}
         """Why no worker starts on a node of the cluster, by where that is."""
         if cluster is None:
@@ -112,7 +113,7 @@ class RayPool:
 
     @property
     def free(self) -> int:
-        return sum(slot.state == "idle" for slot in self._slots)
+        return len(self._idle)
 
     def takes(self, target: str | None) -> bool:
         return self._idle_for(target) is not None
@@ -170,8 +171,9 @@ class RayPool:
         return len(self._groups) == 1 or slot.group.serves(target)
 
     def _idle_for(self, target: str | None) -> Slot | None:
-        there = (slot for slot in reversed(self._slots) if slot.state == "idle")
-        fitting = [slot for slot in there if self._fits(slot, target)]
+        if len(self._groups) == 1:
+            return next(reversed(self._idle), None)
+        fitting = [slot for slot in reversed(self._idle) if slot.group.serves(target)]
         return min(fitting, key=lambda slot: len(slot.group.needs), default=None)
 
     def _add(self, group: WorkerGroup, node: str | None = None) -> None:
@@ -215,6 +217,7 @@ class RayPool:
         if slot.actor is not None:
             ray.kill(slot.actor)
         slot.actor = slot.about = slot.running = None
+        self._idle.pop(slot, None)
         slot.due = time.monotonic() + pause
 
     def _new_actor(self, slot: Slot) -> Any:
@@ -267,6 +270,7 @@ class RayPool:
         else:
             ref = actor.run_script.remote(task)
         slot.running = running
+        self._idle.pop(slot)
         self._refs[ref] = slot
 
     def _progress(self, timeout: float) -> None:
@@ -307,6 +311,7 @@ class RayPool:
             self._take_start(slot, answer)
             return
         slot.running, slot.failures = None, 0
+        self._idle[slot] = None
         result: Answer = answer
         self._done.append(Finished(running.handle, running.task, result))
 
@@ -322,6 +327,7 @@ class RayPool:
             self._fail(slot, SandboxError(what))
             return
         slot.about, slot.served = about, True
+        self._idle[slot] = None
         self.complaints.pop(slot.node or slot.name, None)
 
     def _take_death(self, slot: Slot, error: RayError) -> None:

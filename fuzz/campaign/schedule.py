@@ -15,6 +15,10 @@ WINDOW_S = 180.0
 """Seconds over which the shares hold: an expensive finding must not stop new programs for longer,
 whatever came before."""
 
+RECENT_S = 0.1
+"""Seconds for which the shares are not worked out anew: with a thousand workers they are asked for
+a thousand times in a row, and each time costs milliseconds."""
+
 
 @dataclass
 class FairShare:
@@ -30,23 +34,28 @@ class FairShare:
     running: dict[Handle, tuple[bool, float]] = field(default_factory=dict)
     _ended: deque[tuple[bool, float, float]] = field(default_factory=deque)
     _spent: dict[bool, float] = field(default_factory=lambda: {True: 0.0, False: 0.0})
+    _investigating: int = 0
+    _recent: tuple[float, dict[bool, float]] | None = None
 
     def start(self, handle: Handle, investigates: bool, now: float) -> None:
         """Notes that a task has started at time `now` (seconds), and of which kind it is."""
         self.running[handle] = (investigates, now)
+        self._investigating += investigates
 
     def stop(self, handle: Handle, now: float) -> None:
         """Counts the time of a task that has ended. Raises KeyError if it was never started."""
         investigates, since = self.running.pop(handle)
+        self._investigating -= investigates
         self._ended.append((investigates, since, now))
         self._spent[investigates] += now - since
 
     def investigate_next(self, now: float) -> bool:
         """Whether investigating has had less than its share, and leaves a worker."""
-        at_it = sum(investigates for investigates, _ in self.running.values())
-        if self.workers > 1 and at_it >= self.workers - 1:
+        if self.workers > 1 and self._investigating >= self.workers - 1:
             return False
-        busy = self.busy(now)
+        if self._recent is None or not 0 <= now - self._recent[0] < RECENT_S:
+            self._recent = now, self.busy(now)
+        busy = self._recent[1]
         return busy[True] <= self.share * (busy[True] + busy[False])
 
     def busy(self, now: float) -> dict[bool, float]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from attnfuzz.fuzz.campaign.controller import ROOM_BYTES
 from benchmarks.campaign_state import damage, inspect
 from tests.support.mounts import mounted
 
@@ -213,11 +214,11 @@ def test_a_full_disk_ends_a_campaign_and_damages_nothing(tmp_path: Path) -> None
     disk.mkdir()
     seen.mkdir()
     config.write_text(
-        f"seed: 3\nminutes: 5\nworkers: 1\nshard_size: {SHARD_SIZE}\nprofiles: {{eager: 1}}\n"
+        f"seed: 3\nminutes: 1\nworkers: 1\nshard_size: {SHARD_SIZE}\nprofiles: {{eager: 1}}\n"
         f"preload: [{PLANTED}]\nconfirm_runs: 2\nminimize: {{max_candidates: 30, seconds: 10}}\n"
         "variants: false\n"
     )
-    result = mounted(FULL, disk, "250k", sys.executable, config, seen)
+    result = mounted(FULL, disk, f"{(ROOM_BYTES >> 10) + 250}k", sys.executable, config, seen)
     assert result.returncode == 0, result.stderr[-3000:]
 
     assert (seen / "code").read_text().strip() == "2", (seen / "stderr").read_text()[-3000:]

@@ -15,11 +15,12 @@ from pathlib import Path
 import pytest
 
 from attnfuzz.corpus.bucket import new_bucket
-from attnfuzz.corpus.case import Case, Preload, write_bucket, write_case
+from attnfuzz.corpus.case import Case, Preload, read_case, write_bucket, write_case
 from attnfuzz.corpus.replays import read_replays
 from attnfuzz.corpus.signature import signature
 from attnfuzz.fuzz.errors import EXIT_BAD_INPUT, EXIT_CHANGED, EXIT_OK
 from attnfuzz.fuzz.replay.verdict import seen_failure
+from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.kernels.specs import Sdpa
 from attnfuzz.generators.model.codec import dump_program
 from attnfuzz.generators.model.features import features
@@ -27,6 +28,8 @@ from attnfuzz.generators.model.masks import Causal
 from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Layer, Phase
 from attnfuzz.generators.model.program import Program
 from tests.support.kernels_toolchain import TOOLCHAIN, needs_kernels
+from tests.support.systems_toolchain import TOOLCHAIN as PYTHON_OF_SYSTEMS
+from tests.support.systems_toolchain import needs_systems
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -153,6 +156,12 @@ def of_virtual_card(case: Path) -> bool:
     return "target: virtual" in (case / "environment.yaml").read_text()
 
 
+def of_system(case: Path) -> bool:
+    """Whether its program calls a package that `make systems` installs."""
+    return plugin_of(read_case(case).program).package in SYSTEMS
+
+
+SYSTEMS = {"transformers", "torchtitan", "yunchang"}
 PLANTED = {"graph_break", "metadata_mismatch", "recompile_limit", "no_valid_choices", "hang"}
 
 
@@ -162,7 +171,8 @@ def test_the_shipped_corpus_behaves_as_recorded(attnfuzz: Run) -> None:
     result = attnfuzz("replay", "--workers", "1", "--json", timeout=540)
     assert result.returncode in (EXIT_OK, EXIT_CHANGED), result.stderr
     told = json.loads(result.stdout)["cases"]
-    cases = [case for case in told if not of_virtual_card(Path(case["path"]))]
+    own = [case for case in told if not of_virtual_card(Path(case["path"]))]
+    cases = [case for case in own if not of_system(Path(case["path"]))]
     kinds = {case["expected"]["kind"] for case in cases if case["verdict"] == "as_recorded"}
     assert kinds >= {"compile_error", "wrong_result", "type_mixing", "runtime_error"}, kinds
     for case in cases:
@@ -191,6 +201,19 @@ def test_the_shipped_cases_of_virtual_cards_behave_as_recorded(attnfuzz: Run) ->
     cases = [path.parent for path in shipped if of_virtual_card(path.parent)]
     result = attnfuzz(
         "replay", *cases, "--toolchain", TOOLCHAIN, "--workers", "1", "--json", timeout=540
+    )
+    assert result.returncode == EXIT_OK, result.stdout + result.stderr
+    verdicts = [case["verdict"] for case in json.loads(result.stdout)["cases"]]
+    assert verdicts == ["as_recorded"] * len(cases) and cases
+
+
+@pytest.mark.slow
+@needs_systems
+def test_the_shipped_cases_of_systems_behave_as_recorded(attnfuzz: Run) -> None:
+    shipped = sorted((ROOT / "corpus" / "cases").glob("*/*/environment.yaml"))
+    cases = [path.parent for path in shipped if of_system(path.parent)]
+    result = attnfuzz(
+        "replay", *cases, "--toolchain", PYTHON_OF_SYSTEMS, "--workers", "1", "--json", timeout=540
     )
     assert result.returncode == EXIT_OK, result.stdout + result.stderr
     verdicts = [case["verdict"] for case in json.loads(result.stdout)["cases"]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import secrets
 import subprocess
 import sys
 import time
@@ -25,7 +24,6 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parent.parent
 BOARD = json.loads((ROOT / "deploy" / "grafana.json").read_text())
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k != reaper.MARKER} | SETTINGS
-ENVIRONMENT |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 
 
 @pytest.fixture(scope="module")

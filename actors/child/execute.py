@@ -88,10 +88,10 @@ class Execution:
     def _build(self) -> None:
         self.phases.enter("build")
         with self._exceptions("build", None):
-            self.program = self._module()
+            self.program = self._loaded_program()
             self._first_inputs = [self.program.inputs(c) for c in range(len(self.program.calls))]
 
-    def _module(self) -> ProgramModule:
+    def _loaded_program(self) -> ProgramModule:
         """The program, loaded anew."""
         if ranks := self.settings.get("simulated"):
             from attnfuzz.actors.child.simulation.module import SimulatedModule
@@ -187,7 +187,7 @@ class Execution:
         """The attention function compiled anew, and reached as the program reaches it."""
         assert self.compile is not None
         if self.compile.get("via", "compile") != "compile":
-            compiled = self._module().compiled
+            compiled = self._loaded_program().compiled
             assert compiled is not None
             return compiled
         return torch.compile(

@@ -57,6 +57,8 @@ MAX_DEFECTS = 20
 """Tasks lost by our own fault after which a campaign stops: something is wrong with everything."""
 
 ROOM_BYTES = 16 << 20
+ROOM_S = 600.0
+"""Seconds that a campaign waits for that much room on its directory's disk."""
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
@@ -121,6 +123,7 @@ class Campaign:
         self._defects: list[str] = []
         self._lost = 0
         self._shown = float("-inf")
+        self._full_since: float | None = None
         self._executed_before = store.totals().executed
         self._started = clock()
 
@@ -148,12 +151,12 @@ class Campaign:
             waits = not over and self._fill()
             if not self._owners and not waits:
                 return "budget" if self._max_shards is None else "nothing left"
+            if not has_room(self._directory):
+                self._wait_for_room(elapsed, over)
+                continue
+            self._full_since = None
             if elapsed >= self._timetable.seconds + min(GRACE_S, self._timetable.seconds / 10):
                 return "budget"
-            if not has_room(self._directory):
-                self._show(elapsed, "waiting for room on the disk")
-                self._stop.wait(TICK_S)
-                continue
             finished = self._pool.wait(TICK_S)
             if self._stop.is_set():
                 break  # Ctrl-C reaches the workers too: what comes back now may be cut short
@@ -162,6 +165,17 @@ class Campaign:
                 snapshot = self._show(elapsed, self._doing(elapsed))
                 self._recorder.record_sometimes(snapshot, self._shown)
         return "interrupted"
+
+    def _wait_for_room(self, elapsed: float, over: bool) -> None:
+        if self._full_since is None:
+            self._full_since = elapsed
+        if over or elapsed - self._full_since > ROOM_S:
+            raise CampaignError(
+                f"{self._directory}: the disk is full, less than {ROOM_BYTES >> 20} MiB are free; "
+                "what was saved before is whole, and --resume goes on."
+            )
+        self._show(elapsed, "waiting for room on the disk")
+        self._stop.wait(TICK_S)
 
     def _show(self, elapsed: float, doing: str) -> Snapshot:
         self._shown = self._clock()

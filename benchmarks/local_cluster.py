@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import psutil
 
@@ -87,12 +89,32 @@ def local_cluster(redis: str | None = None, **of_head: Any) -> Iterator[LocalClu
     os.environ.update(SETTINGS)
     folder = Path(tempfile.mkdtemp(prefix="rc-", dir="/tmp"))  # short: sockets are put there
     try:
-        cluster = LocalCluster(folder, redis, **of_head)
-        try:
-            yield cluster
-        finally:
-            cluster.close()
+        with _exit_handlers_of_its_own():
+            cluster = LocalCluster(folder, redis, **of_head)
+            try:
+                yield cluster
+            finally:
+                cluster.close()
     finally:
         os.environ.clear()
         os.environ.update(before)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _exit_handlers_of_its_own() -> Iterator[None]:
+    """What is registered for this process's exit while the block runs goes with it: Ray's handlers
+    keep clients of the cluster, which a fork of this process cannot free."""
+    made: list[Callable[..., Any]] = []
+    register = atexit.register
+
+    def registering(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        made.append(function)
+        return register(function, *args, **options)
+
+    try:
+        with mock.patch("atexit.register", registering):
+            yield
+    finally:
+        for function in made:
+            atexit.unregister(function)

@@ -77,7 +77,7 @@ def asked(expression: str) -> dict[str, list[tuple[str, str]]]:
 def test_a_submitted_campaign_runs_and_is_seen(head: dict[str, int], tmp_path: Path) -> None:
     config, directory = tmp_path / "night.yaml", tmp_path / "night"
     data: dict[str, Any] = {
-        "minutes": 0.8, "shard_size": 2, "profiles": {"eager": 1}, "workers": {"cpu": "auto"},
+        "minutes": 1.5, "shard_size": 2, "profiles": {"eager": 1}, "workers": {"cpu": "auto"},
         "shipped": False, "variants": False, "minimize": {"max_candidates": 5},
     }  # fmt: skip
     config.write_text(yaml.safe_dump(data))

@@ -164,6 +164,10 @@ def test_candidates_of_any_program(program: Program) -> None:
     check_candidates(program)
 
 
+def test_a_probability_stays_one() -> None:
+    check_candidates(Program(kernel=Sdpa(dropout_p=0.1)))
+
+
 def check_candidates(program: Program) -> None:
     limit = complexity(program)
     ids = {program_id(program)}

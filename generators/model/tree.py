@@ -12,7 +12,7 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Le
 from pydantic.fields import FieldInfo
 
 Sort = Literal["node", "choice", "number", "real", "numbers", "list", "options", "text"]
@@ -33,7 +33,8 @@ _SCALARS: dict[Any, Sort] = {int: "number", float: "real"}
 class Part:
     """One field of a dataclass. `choices` are in the order declared, the default first; `classes`
     are the dataclasses that a node may have, in the order declared; `least` is the smallest
-    number allowed, `above` what a number must exceed; `optional` parts may be None."""
+    number allowed, `above` what a number must exceed, `most` the largest one allowed;
+    `optional` parts may be None."""
 
     name: str
     sort: Sort
@@ -43,6 +44,7 @@ class Part:
     classes: tuple[type, ...] = ()
     least: int = 0
     above: float | None = None
+    most: float | None = None
 
 
 def class_of(node: Any) -> type:
@@ -153,7 +155,7 @@ def _tuple_part(items: tuple[Any, ...], about: dict[str, Any]) -> Part:
 
 
 def _alternatives(hint: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What a hint allows, unions flattened and annotations taken off, and its lower bounds."""
+    """What a hint allows, unions flattened and annotations taken off, and its bounds."""
     if get_origin(hint) is Annotated:
         inner, *notes = get_args(hint)
         options, bounds = _alternatives(inner)
@@ -174,4 +176,6 @@ def _bounds(notes: list[Any]) -> dict[str, Any]:
             bounds["least"] = rule.ge
         elif isinstance(rule, Gt):
             bounds["above"] = rule.gt
+        elif isinstance(rule, Le):
+            bounds["most"] = rule.le
     return bounds

@@ -187,7 +187,8 @@ def _simpler(cls: type, part: Part, value: Any) -> Iterator[Any]:
             yield {name: value[name] for name in value if name != key}
     elif part.sort == "real" and value is not None:
         for number in (1.0, 0.0, 2.0, float(round(value)), round(value, 1), round(value, 3)):
-            if part.above is None or number > part.above:
+            low = part.above is not None and number <= part.above
+            if not low and (part.most is None or number <= part.most):
                 yield number
     elif part.sort == "list" and part.name not in PLACES:
         yield from ((item,) for item in value)

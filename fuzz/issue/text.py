@@ -25,19 +25,42 @@ NEW = "https://github.com/{}/issues/new"
 @dataclass(frozen=True)
 class Form:
     """A receiver's form: the template that fills it in, where it is; whether it is about
-    the compiler, and then asks for error logs in a field of their own."""
+    the compiler, and then asks for error logs in a field of their own; what is to be known of the
+    tracker of a package."""
 
     template: str
     link: str
     compiler: bool = False
+    advice: str = ""
 
 
 PT2 = Form("issue_pytorch.md", NEW.format("pytorch/pytorch") + "?template=pt2-bug-report.yml", True)
 EAGER = Form("issue_pytorch.md", NEW.format("pytorch/pytorch") + "?template=bug-report.yml")
-FLASH_ATTN = Form("issue_flash_attn.md", NEW.format("Dao-AILab/flash-attention"))
+FLASH_ATTN = Form(
+    "issue_flash_attn.md",
+    NEW.format("Dao-AILab/flash-attention"),
+    advice=" (it has no form and no labels of its own). CuTe and CUDA kernels need a card: what "
+    "ran over the Triton back-end, interpreted on a CPU, says nothing about them.",
+)
 TORCH_NPU = Form("issue_torch_npu.md", NEW.format("Ascend/pytorch"))
 
-OF_PACKAGE = {"flash_attn": FLASH_ATTN, "torch_npu": TORCH_NPU}
+SYSTEMS = {
+    "transformers": "huggingface/transformers",
+    "torchtitan": "pytorch/torchtitan",
+    "yunchang": "feifeibear/long-context-attention",
+}
+"""The trackers of packages whose text is that of flash-attention's."""
+
+NEWEST = ". Try the newest release first, and put the text into the tracker's own form."
+
+OF_PACKAGE = {
+    "flash_attn": FLASH_ATTN,
+    "torch_npu": TORCH_NPU,
+    **{
+        name: Form("issue_flash_attn.md", NEW.format(tracker), advice=NEWEST)
+        for name, tracker in SYSTEMS.items()
+    },
+}
 """By the package that a kernel comes in."""
 
 

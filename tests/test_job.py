@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
+import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -16,41 +20,69 @@ from typing import Any
 import pytest
 import yaml
 
-from attnfuzz.actors.sandbox import reaper
-from benchmarks.local_cluster import SETTINGS, local_cluster
+from attnfuzz.actors.sandbox import confine, reaper
+from benchmarks.local_cluster import SETTINGS
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parent.parent
 BOARD = json.loads((ROOT / "deploy" / "grafana.json").read_text())
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k != reaper.MARKER} | SETTINGS
+ENVIRONMENT["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
 
 
 @pytest.fixture(scope="module")
 def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
-    """A head with a job server: what its ports are, and a command `attnfuzz` on its path."""
+    """A head with a job server that asks for a token, by `ray start`: what its ports are.
+
+    There is a command `attnfuzz` on its path. A process keeps the mode of a Ray that it used before.
+    """
     pytest.importorskip("aiohttp", reason="ray[default] is not installed")
     pytest.importorskip("prometheus_client")
     from benchmarks.free_port import free_port
 
-    ports = {name: free_port() for name in ("dashboard", "metrics")}
+    ports = {name: free_port() for name in ("control", "dashboard", "metrics")}
     folder = tmp_path_factory.mktemp("bin")
     command = folder / "attnfuzz"
     command.write_text(
         f'#!/bin/sh\nshift\nexec {sys.executable} -m benchmarks.simulated_launch "$@"\n'
     )
     command.chmod(0o755)
-    ENVIRONMENT["PATH"] = f"{folder}:{os.environ['PATH']}"
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in ENVIRONMENT.items():
-            patch.setenv(name, value)
-        with local_cluster(
-            num_cpus=1,
-            include_dashboard=True,
-            dashboard_port=ports["dashboard"],
-            metrics_export_port=ports["metrics"],
-        ):
-            yield ports
+    files = Path(tempfile.mkdtemp(prefix="rj-", dir="/tmp"))  # short: sockets are put there
+    started = subprocess.Popen(
+        [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block",
+         "--num-cpus=1", "--object-store-memory=100000000", f"--temp-dir={files}",
+         f"--port={ports['control']}", "--include-dashboard=true",
+         f"--dashboard-port={ports['dashboard']}", f"--metrics-export-port={ports['metrics']}"],
+        env=ENVIRONMENT | {"PATH": f"{folder}:{os.environ['PATH']}", "RAY_AUTH_MODE": "token"},
+        preexec_fn=_dies_with_parent,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    try:
+        _until_it_answers(ports["metrics"], started)
+        yield ports
+    finally:
+        started.terminate()
+        started.communicate(timeout=60)
+        shutil.rmtree(files, ignore_errors=True)
+
+
+def _dies_with_parent() -> None:
+    confine.prctl(confine.PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _until_it_answers(port: int, started: subprocess.Popen[str]) -> None:
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
+        if started.poll() is not None:
+            pytest.fail(f"ray start: {started.communicate()[0]}")
+        try:
+            exported(port)
+        except OSError:
+            time.sleep(0.5)
+        else:
+            return
+    pytest.fail("nothing answers for the metrics of Ray")
 
 
 def exported(port: int) -> dict[str, list[dict[str, str]]]:
@@ -95,8 +127,11 @@ def test_a_submitted_campaign_runs_and_is_seen(head: dict[str, int], tmp_path: P
     end = time.monotonic() + 240
     while not wanted.keys() <= seen.keys() and time.monotonic() < end:
         time.sleep(1)
+        assert submitted.poll() in (None, 0), submitted.communicate()
         seen |= exported(head["metrics"])
-    assert wanted.keys() <= seen.keys()
+    if not wanted.keys() <= seen.keys():
+        submitted.kill()
+        pytest.fail(f"{sorted(wanted.keys() - seen.keys())} not seen: {submitted.communicate()}")
     for name, labels in wanted.items():
         for label, values in labels:
             there = {sample.get(label, "") for sample in seen[name]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import tempfile
@@ -85,6 +86,8 @@ def submit(
 
 
 def _client(address: str) -> JobSubmissionClient:
+    if _has_token():  # Ray takes one that is there for its clusters, but not for a job's client
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
     from ray.exceptions import RayError
 
     try:
@@ -101,6 +104,12 @@ def _client(address: str) -> JobSubmissionClient:
         raise UserError(f"{address}: {said}") from None
     except ConnectionError:
         raise UserError(f"{address}: no job server of Ray answers there") from None
+
+
+def _has_token() -> bool:
+    """Whether there is a token where Ray looks for one."""
+    named = any(os.environ.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
+    return named or (Path.home() / ".ray" / "auth_token").is_file()
 
 
 def _pack(file: Path, folder: Path) -> None:

@@ -35,7 +35,7 @@ ENVIRONMENT["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
 def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
     """A head with a job server that asks for a token, by `ray start`: what its ports are.
 
-    There is a command `attnfuzz` on its path. A process keeps the mode of a Ray that it used before.
+    A command `attnfuzz` is on its path. Ray keeps a process's mode of tokens, so it is another one.
     """
     pytest.importorskip("aiohttp", reason="ray[default] is not installed")
     pytest.importorskip("prometheus_client")

@@ -86,7 +86,8 @@ class Chaos:
         self._config = folder / "campaign.yaml"
         self._config.write_text(yaml.safe_dump(CONFIG | {"seed": seed}))
         self._driver: subprocess.Popen[bytes] | None = None
-        self.restarts = 0
+        self.ended: list[str] = []
+        """How the driver ended by itself, each time."""
 
     # -- the driver
 
@@ -105,7 +106,8 @@ class Chaos:
     def watch(self) -> None:
         """Starts the driver again where it has ended, as a job that is retried is."""
         if self._driver is None or self._driver.poll() is not None:
-            self.restarts += self._driver is not None
+            if self._driver is not None:
+                self.ended.append(f"{self._driver.returncode}: {self.said(300)}")
             self.start()
 
     def shards(self) -> int:
@@ -132,9 +134,9 @@ class Chaos:
         self._driver.terminate()
         return self._driver.wait(120)
 
-    def said(self) -> str:
+    def said(self, characters: int = 1500) -> str:
         """The last that the driver has printed."""
-        return self._log.read_text(errors="replace")[-1500:]
+        return self._log.read_text(errors="replace")[-characters:]
 
     # -- what is done
 
@@ -171,8 +173,7 @@ class Chaos:
         assert self._driver is not None
         self._driver.kill()
         self._driver.wait()
-        self.restarts -= 1
-        self.watch()
+        self.start()
 
     def control_store_restarted(self) -> None:
         """SIGKILL for Ray's control store, which is started again."""
@@ -350,12 +351,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(
         f"{len(done)} events of seed {chosen.seed} in {(time.monotonic() - began) / 60:.0f} min, "
         f"{sort}: {len(state.shards)} shards, {len(state.failures)} failures, "
-        f"{len(state.buckets)} buckets; the driver ended {chaos.restarts} times by itself and was "
+        f"{len(state.buckets)} buckets; the driver ended {len(chaos.ended)} times by itself and was "
         f"started again; {len(late)} times back after more than {BACK_S:.0f} s; "
         f"{len(wrong) or 'no'} violations; not done: {', '.join(absent) or 'nothing'}; "
         f"{platform.platform()}, {os.cpu_count()} cores"
     )
     print("failures by state:", dict(sorted((k.value, v) for k, v in states.items())))
+    print(*(f"the driver ended with {one}" for one in chaos.ended), sep="\n")
     print(*wrong, sep="\n")
     return 1 if wrong else 0
 

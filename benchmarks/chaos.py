@@ -42,7 +42,7 @@ from attnfuzz.corpus.store.store import Store, StoreError
 from benchmarks.campaign_state import State, damage, grown, inspect
 from benchmarks.free_port import free_port
 from benchmarks.local_cluster import ROOT, LocalCluster, local_cluster
-from benchmarks.simulated import BELOW
+from benchmarks.simulated import BELOW, below
 
 SHARD_SIZE = 3
 DISK_MB = 192
@@ -162,8 +162,12 @@ class Chaos:
 
     def worker_killed(self) -> None:
         """SIGKILL for a worker's process."""
-        there = [pid for pid, command in _commands().items() if "ray::SimulatedProcess" in command
-                 or "ray::WorkerProcess" in command]  # fmt: skip
+        there = [
+            process.pid
+            for node in self._cluster.nodes
+            for process in self._cluster.raylet(node).children()
+            if {"ray::SimulatedProcess", "ray::WorkerProcess"} & set(_words(process))
+        ]
         if there:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._random.choice(sorted(there)), signal.SIGKILL)
@@ -204,27 +208,22 @@ class Chaos:
             self._cluster.add()
 
 
-def _commands() -> dict[int, str]:
-    found = {}
-    for process in psutil.process_iter(["cmdline"]):
-        found[process.pid] = " ".join(process.info["cmdline"] or ())
-    return found
+def _words(process: psutil.Process) -> list[str]:
+    """Of a process's title, up to a dot: "ray::Worker.run" is "ray::Worker"."""
+    with contextlib.suppress(psutil.Error):
+        return [word.partition(".")[0] for word in " ".join(process.cmdline()).split()]
+    return []
 
 
-def left() -> list[str]:
-    """Processes and files of workers that are there though no campaign runs."""
-    processes = [
-        f"process {pid} is left: {command}"
-        for pid, command in _commands().items()
-        if command == " ".join(BELOW)
-    ]
-    return processes
+def left(address: str) -> list[str]:
+    """Processes of the cluster's workers that are there though no campaign runs."""
+    return [f"process {one.pid} is left: {' '.join(BELOW)}" for one in below(address)]
 
 
-def nothing_left(within: float = 60.0) -> list[str]:
+def nothing_left(address: str, within: float = 60.0) -> list[str]:
     """What is still there after so many seconds."""
     end = time.monotonic() + within
-    while (there := left()) and time.monotonic() < end:
+    while (there := left(address)) and time.monotonic() < end:
         time.sleep(0.5)
     return there
 
@@ -341,7 +340,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         missing = sorted(set(range(max(state.shards, default=-1) + 1)) - set(state.shards))
         in_flight = NODES + 1
         wrong += [f"shards are missing: {missing}"] if len(missing) > in_flight else []
-        wrong += nothing_left()
+        wrong += nothing_left(cluster.address)
         states = Counter(state.failures.values())
     wrong += [violation for one in done for violation in one.violations]
     late = [one for one in done if one.back_s > BACK_S]
@@ -351,8 +350,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(
         f"{len(done)} events of seed {chosen.seed} in {(time.monotonic() - began) / 60:.0f} min, "
         f"{sort}: {len(state.shards)} shards, {len(state.failures)} failures, "
-        f"{len(state.buckets)} buckets; the driver ended {len(chaos.ended)} times by itself and was "
-        f"started again; {len(late)} times back after more than {BACK_S:.0f} s; "
+        f"{len(state.buckets)} buckets; the driver ended {len(chaos.ended)} times by itself, and "
+        f"was started again; {len(late)} times back after more than {BACK_S:.0f} s; "
         f"{len(wrong) or 'no'} violations; not done: {', '.join(absent) or 'nothing'}; "
         f"{platform.platform()}, {os.cpu_count()} cores"
     )

@@ -7,11 +7,14 @@ reaper, a process below the worker that has to die with it.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import subprocess
 import time
 from collections.abc import Callable
 from typing import Any
 
+import psutil
 import ray
 
 from attnfuzz.actors.remote import WorkerProcess
@@ -34,7 +37,20 @@ PROGRAM_S = 0.2
 BELOW = ("sleep", "86400")
 """The process below each worker."""
 
+CLUSTER = "SIMULATED_CLUSTER"
+"""An environment variable of it: the address of the worker's cluster."""
+
 ENVIRONMENT = {"torch": "simulated", "python": "simulated", "target": "cpu"}
+
+
+def below(address: str) -> list[psutil.Process]:
+    """The processes below workers of the cluster at `address`, whether or not these are there."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        with contextlib.suppress(psutil.Error):
+            if tuple(process.info["cmdline"] or ()) == BELOW:
+                found += [process] if process.environ().get(CLUSTER) == address else []
+    return found
 
 
 class _Nothing:
@@ -53,7 +69,8 @@ class SimulatedExecutor(Executor):
     """See the module's docstring."""
 
     def __init__(self, config: WorkerConfig, at: Callable[[str], None]) -> None:
-        self._below = subprocess.Popen(BELOW)
+        cluster = ray.get_runtime_context().gcs_address
+        self._below = subprocess.Popen(BELOW, env=os.environ | {CLUSTER: cluster})
         super().__init__(config, at)
 
     def _sandbox(self, target: str) -> Any:

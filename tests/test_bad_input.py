@@ -214,7 +214,7 @@ def test_a_full_disk_ends_a_campaign_and_damages_nothing(tmp_path: Path) -> None
     disk.mkdir()
     seen.mkdir()
     config.write_text(
-        f"seed: 3\nminutes: 1\nworkers: 1\nshard_size: {SHARD_SIZE}\nprofiles: {{eager: 1}}\n"
+        f"seed: 3\nminutes: 0.8\nworkers: 1\nshard_size: {SHARD_SIZE}\nprofiles: {{eager: 1}}\n"
         f"preload: [{PLANTED}]\nconfirm_runs: 2\nminimize: {{max_candidates: 30, seconds: 10}}\n"
         "variants: false\n"
     )

@@ -13,7 +13,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import yaml
 
@@ -23,7 +22,7 @@ from attnfuzz.actors.targets.registry import TARGETS, target_for
 from attnfuzz.corpus.store.store import DATABASE, Store, StoreError
 from attnfuzz.generators.strategies.shards import shard_programs
 from benchmarks.local_cluster import LocalCluster, local_cluster
-from benchmarks.simulated import BELOW, judged
+from benchmarks.simulated import below, judged
 
 pytestmark = pytest.mark.slow
 
@@ -53,16 +52,7 @@ def cluster() -> Iterator[LocalCluster]:
         opened.add(cpus=1, NPU=1)
         opened.add(cpus=1)
         yield opened
-    assert below() == []
-
-
-def below() -> list[int]:
-    """Processes of workers that are left."""
-    return [
-        process.pid
-        for process in psutil.process_iter(["cmdline"])
-        if tuple(process.info["cmdline"] or ()) == BELOW
-    ]
+    assert below(opened.address) == []
 
 
 def start(config: Path, directory: Path, *options: str) -> subprocess.Popen[str]:
@@ -130,9 +120,9 @@ def test_targets_have_their_nodes_and_a_campaign_one_controller(
 
     assert found(directory) == expected()
     deadline = time.monotonic() + 60
-    while below() and time.monotonic() < deadline:
+    while below(cluster.address) and time.monotonic() < deadline:
         time.sleep(0.2)
-    assert below() == []
+    assert below(cluster.address) == []
 
 
 def expected() -> Counts:

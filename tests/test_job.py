@@ -41,7 +41,7 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
     pytest.importorskip("prometheus_client")
     from benchmarks.free_port import free_port
 
-    ports = {name: free_port() for name in ("control", "dashboard", "metrics")}
+    ports = {name: free_port() for name in ("control", "dashboard", "agent", "metrics")}
     folder = tmp_path_factory.mktemp("bin")
     command = folder / "attnfuzz"
     command.write_text(
@@ -53,7 +53,9 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
         [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block",
          "--num-cpus=1", "--object-store-memory=100000000", f"--temp-dir={files}",
          f"--port={ports['control']}", "--include-dashboard=true",
-         f"--dashboard-port={ports['dashboard']}", f"--metrics-export-port={ports['metrics']}"],
+         f"--dashboard-port={ports['dashboard']}",
+         f"--dashboard-agent-listen-port={ports['agent']}",
+         f"--metrics-export-port={ports['metrics']}"],
         env=ENVIRONMENT | {"PATH": f"{folder}:{os.environ['PATH']}", "RAY_AUTH_MODE": "token"},
         preexec_fn=_dies_with_parent,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -109,7 +111,7 @@ def asked(expression: str) -> dict[str, list[tuple[str, str]]]:
 def test_a_submitted_campaign_runs_and_is_seen(head: dict[str, int], tmp_path: Path) -> None:
     config, directory = tmp_path / "night.yaml", tmp_path / "night"
     data: dict[str, Any] = {
-        "minutes": 1.5, "shard_size": 2, "profiles": {"eager": 1}, "workers": {"cpu": "auto"},
+        "minutes": 1.0, "shard_size": 2, "profiles": {"eager": 1}, "workers": {"cpu": "auto"},
         "shipped": False, "variants": False, "minimize": {"max_candidates": 5},
     }  # fmt: skip
     config.write_text(yaml.safe_dump(data))

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 CAMPAIGN_FILE = "campaign.yaml"
 LOOK_S = 2.0
 LEASE_WAIT_S = 120
+NOT_READY, READY_S = "No available agent to submit job", 60.0
 OF_THE_HEAD = ("corpus", "toolchain", "baseline", "toolchains")
 """Keys whose paths are those of the cluster's head."""
 
@@ -72,9 +73,7 @@ def submit(
         command += [] if minutes is None else ["--minutes", str(minutes)]
         client = _client(address)
         try:
-            job = client.submit_job(
-                entrypoint=shlex.join(command), runtime_env={"working_dir": made}
-            )
+            job = _submitted(client, shlex.join(command), made)
         except (RuntimeError, ConnectionError) as error:
             raise UserError(f"{address}: the job was refused: {error}") from None
     if as_json:
@@ -83,6 +82,18 @@ def submit(
         say(f"{job}: ray job logs {job} --address {address} --follow")
     if follow:
         raise typer.Exit(_follow(client, job))
+
+
+def _submitted(client: JobSubmissionClient, command: str, folder: str) -> str:
+    """The id of the job. A head that has just been started answers before it takes jobs."""
+    end = time.monotonic() + READY_S
+    while True:
+        try:
+            return client.submit_job(entrypoint=command, runtime_env={"working_dir": folder})
+        except RuntimeError as error:
+            if NOT_READY not in str(error) or time.monotonic() > end:
+                raise
+        time.sleep(LOOK_S)
 
 
 def _client(address: str) -> JobSubmissionClient:

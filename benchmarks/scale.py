@@ -18,10 +18,12 @@ import argparse
 import asyncio
 import os
 import platform
+import sqlite3
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,6 +119,7 @@ class Measured:
     memory_mb: float
     shards: int
     database_mb: float
+    """By which the database grew meanwhile."""
 
     @property
     def week_gb(self) -> float:
@@ -135,6 +138,7 @@ def measure(workers: int, seconds: float) -> Measured:
         "scale",
     )  # fmt: skip
     busy: list[tuple[float, int, float]] = []
+    grown: list[float] = []
     process = psutil.Process()
 
     def cpu() -> float:
@@ -156,20 +160,31 @@ def measure(workers: int, seconds: float) -> Measured:
                     began.append(time.monotonic())
                 if began and time.monotonic() - began[0] > SETTLED_S:
                     busy.append((time.monotonic(), now.busy, cpu()))
+                    if not grown:
+                        grown.append(_pages_mb(Path(made) / DATABASE))
                     if time.monotonic() - began[0] > SETTLED_S + seconds:
                         campaign.stop()
 
             campaign.run()
             shards = store.totals().shards
-        size = sum(path.stat().st_size for path in Path(made).glob(f"{DATABASE}*"))
+        grown.append(_pages_mb(Path(made) / DATABASE))
         pool.close()
     (first, _, cpu_first), (last, _, cpu_last) = busy[0], busy[-1]
     spans = [(b[0] - a[0], a[1]) for a, b in zip(busy, busy[1:], strict=False)]
     share = sum(span * at for span, at in spans) / (workers * (last - first))
     return Measured(
         workers, last - first, share, (cpu_last - cpu_first) / (last - first),
-        process.memory_info().rss / 2**20, shards, size / 2**20,
+        process.memory_info().rss / 2**20, shards, grown[-1] - grown[0],
     )  # fmt: skip
+
+
+def _pages_mb(database: Path) -> float:
+    """The size of a database without its journal."""
+    with closing(sqlite3.connect(database)) as connection:
+        (count,), (size,) = (
+            connection.execute(f"PRAGMA page_{what}").fetchone() for what in ("count", "size")
+        )
+    return float(count * size / 2**20)
 
 
 def plot(measured: Sequence[Measured], file: Path) -> None:

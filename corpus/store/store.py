@@ -380,5 +380,7 @@ class Store:
 
 
 def _plain(report: Report) -> dict[str, Any]:
-    """Everything in the report but the failures, which have rows of their own."""
-    return {name: value for name, value in sorted(vars(report).items()) if name != "failures"}
+    """Everything in the report but the failures, which have rows of their own, and the features,
+    most of it by far, of which the sums are kept."""
+    elsewhere = ("failures", "features")
+    return {name: value for name, value in sorted(vars(report).items()) if name not in elsewhere}

@@ -21,7 +21,7 @@ TWO := -n 2 --dist worksteal
 RESULTS := campaigns/smoke-$(shell date +%Y%m%d-%H%M%S)
 
 .DEFAULT_GOAL := help
-.PHONY: help install fuzz browser test test-fast lint kernels systems clean
+.PHONY: help install fuzz browser prometheus test test-fast lint kernels systems clean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -45,7 +45,12 @@ browser:
 	{ apt-get update && apt-get install -y --no-install-recommends chromium fonts-dejavu-core; } \
 		>/dev/null 2>&1 || true
 
-test: $(STAMP) browser
+# Queries of the board of metrics need a Prometheus: Debian's program, without its service.
+prometheus: $(STAMP)
+	@test -x $(BIN)/prometheus || { cd $(VENV) && mkdir -p debian && cd debian && apt-get download prometheus && \
+		dpkg -x prometheus_*.deb . && cp usr/bin/prometheus ../bin/; } >/dev/null 2>&1 || true
+
+test: $(STAMP) browser prometheus
 	$(BIN)/python -m pytest $(TWO)
 
 test-fast: $(STAMP)

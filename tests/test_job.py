@@ -14,6 +14,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ import yaml
 
 from attnfuzz.actors.sandbox import confine, reaper
 from benchmarks.local_cluster import SETTINGS
+from tests.support.prometheus import PROGRAM, prometheus
 
 pytestmark = pytest.mark.slow
 
@@ -108,7 +110,22 @@ def asked(expression: str) -> dict[str, list[tuple[str, str]]]:
     return found
 
 
-def test_a_submitted_campaign_runs_and_is_seen(head: dict[str, int], tmp_path: Path) -> None:
+def test_prometheus_evaluates_the_boards_queries() -> None:
+    if PROGRAM is None:
+        pytest.skip("there is no prometheus: the board's queries are compared with the names only")
+    asked_for = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True, check=True)
+    assert asked_for.stdout.startswith("prometheus, version")
+
+
+@pytest.fixture
+def running() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def test_a_submitted_campaign_runs_and_is_seen(
+    head: dict[str, int], tmp_path: Path, running: ExitStack
+) -> None:
     config, directory = tmp_path / "night.yaml", tmp_path / "night"
     data: dict[str, Any] = {
         "minutes": 1.0, "shard_size": 2, "profiles": {"eager": 1}, "workers": {"cpu": "auto"},
@@ -125,6 +142,7 @@ def test_a_submitted_campaign_runs_and_is_seen(head: dict[str, int], tmp_path: P
     queries = [one["expr"] for panel in BOARD["panels"] for one in panel["targets"]]
     wanted = {name: labels for query in queries for name, labels in asked(query).items()}
     assert len(wanted) == len(BOARD["panels"])
+    evaluated = running.enter_context(prometheus(tmp_path, head["metrics"]))
     seen: dict[str, list[dict[str, str]]] = {}
     end = time.monotonic() + 240
     while not wanted.keys() <= seen.keys() and time.monotonic() < end:
@@ -138,6 +156,9 @@ def test_a_submitted_campaign_runs_and_is_seen(head: dict[str, int], tmp_path: P
         for label, values in labels:
             there = {sample.get(label, "") for sample in seen[name]}
             assert any(re.fullmatch(values or ".+", one) for one in there), (name, label, there)
+
+    for query in queries if evaluated is not None else ():
+        assert evaluated.ask(query, within=30), f"{query} gives nothing"
 
     said, errors = submitted.communicate(timeout=300)
     assert submitted.returncode == 0, errors

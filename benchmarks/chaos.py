@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from statistics import median
+from unittest import mock
 
 import psutil
 import yaml
@@ -47,6 +48,7 @@ from benchmarks.simulated import BELOW, below
 SHARD_SIZE = 3
 DISK_MB = 192
 NODES = 3
+RAY = "ray"  # of Ray itself, in a temporary folder
 BACK_S = 30.0
 PATIENCE_S = 300.0  # after which the campaign is taken to be stuck
 
@@ -215,15 +217,16 @@ def _words(process: psutil.Process) -> list[str]:
     return []
 
 
-def left(address: str) -> list[str]:
-    """Processes of the cluster's workers that are there though no campaign runs."""
-    return [f"process {one.pid} is left: {' '.join(BELOW)}" for one in below(address)]
+def left(address: str, temporary: Path) -> list[str]:
+    """Processes and files of the cluster's workers that are there though no campaign runs."""
+    files = [f"{path} is left" for path in sorted(temporary.iterdir()) if path.name != RAY]
+    return files + [f"process {one.pid} is left: {' '.join(BELOW)}" for one in below(address)]
 
 
-def nothing_left(address: str, within: float = 60.0) -> list[str]:
+def nothing_left(address: str, temporary: Path, within: float = 60.0) -> list[str]:
     """What is still there after so many seconds."""
     end = time.monotonic() + within
-    while (there := left(address)) and time.monotonic() < end:
+    while (there := left(address, temporary)) and time.monotonic() < end:
         time.sleep(0.5)
     return there
 
@@ -260,6 +263,14 @@ def control_store_memory(server: str | None) -> Iterator[str | None]:
     finally:
         process.kill()
         process.wait()
+
+
+@contextlib.contextmanager
+def temporary_folder(folder: Path) -> Iterator[Path]:
+    """Where all processes that are started while the block runs put temporary files."""
+    (folder / RAY).mkdir(parents=True)
+    with mock.patch.dict(os.environ, TMPDIR=str(folder)):
+        yield folder
 
 
 def play(chaos: Chaos, events: int, seed: int, kinds: Sequence[str]) -> Iterator[Event]:
@@ -319,6 +330,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tempfile.TemporaryDirectory(prefix="chaos-") as made,
         small_disk(Path(made) / "disk") as mounted,
         control_store_memory(chosen.redis) as redis,
+        temporary_folder(Path(made) / "t") as temporary,
         local_cluster(redis) as cluster,
     ):
         kinds = [kind for kind in KINDS if (kind != "disk_full" or mounted)
@@ -340,7 +352,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         missing = sorted(set(range(max(state.shards, default=-1) + 1)) - set(state.shards))
         in_flight = NODES + 1
         wrong += [f"shards are missing: {missing}"] if len(missing) > in_flight else []
-        wrong += nothing_left(cluster.address)
+        wrong += nothing_left(cluster.address, temporary)
         states = Counter(state.failures.values())
     wrong += [violation for one in done for violation in one.violations]
     late = [one for one in done if one.back_s > BACK_S]

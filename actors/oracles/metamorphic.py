@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from attnfuzz.actors.child.outcomes import Failed
 from attnfuzz.actors.oracles.numbers import check_numbers
 from attnfuzz.actors.oracles.oracle import Oracle
 
@@ -33,7 +34,11 @@ class BatchPermutation(Oracle):
         outputs = execution.outputs(execution.program.attention, permuted, "eager")
         eager = execution.eager[0].outputs
         restored = eager | {"out": outputs["out"].flip(0)}
-        check_numbers(execution, restored, 0, "eager", eager)
+        try:
+            check_numbers(execution, restored, 0, "eager", eager)
+        except Failed as failed:
+            failed.failure["oracle"] = "batch permutation"
+            raise
 
 
 def permuted_batch(args: tuple[Any, ...]) -> tuple[Any, ...] | None:

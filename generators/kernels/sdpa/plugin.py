@@ -119,6 +119,9 @@ class SdpaPlugin(KernelPlugin[Sdpa]):
     def learns_mask(self, kernel: Sdpa) -> bool:
         return kernel.mask_requires_grad
 
+    def depends_on_batch(self, kernel: Sdpa) -> bool:
+        return kernel.mask_bias and "b" not in kernel.broadcast
+
     def droppable(self, kernel: Sdpa) -> Sdpa:
         return replace(kernel, backend="auto" if kernel.backend == "flash" else kernel.backend)
 

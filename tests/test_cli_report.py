@@ -36,6 +36,13 @@ def test_every_kind_has_its_place() -> None:
     assert set(SEVERITY) == {kind.value for kind in FailureKind}
 
 
+def test_what_its_script_does_not_show_is_last() -> None:
+    row = Row(id="a", kind="wrong_result", layer=None, title="", state="done", severity=90)
+    scripts = ("0/3", "3/3", None, "0/0")
+    rows = [replace(row, id=str(n), script_runs=runs) for n, runs in enumerate(scripts)]
+    assert [one.id for one in worst_first(rows)] == ["1", "2", "3", "0"]
+
+
 def test_worst_first_new_before_known_reliable_before_flaky() -> None:
     for seed in range(20):
         shuffled = random.Random(seed).sample(ORDER, len(ORDER))

@@ -62,6 +62,12 @@ class Row:
         return self.failures < self.runs
 
     @property
+    def only_here(self) -> bool:
+        """Did its script never fail in a clean process? What the sandbox saw may be our fault."""
+        failed, _, runs = (self.script_runs or "").partition("/")
+        return failed == "0" and runs not in ("", "0")
+
+    @property
     def reliability(self) -> str:
         """How often it failed of how many runs: "5/5", or "-" before confirmation."""
         return f"{self.failures}/{self.runs}" if self.runs else "-"
@@ -82,13 +88,14 @@ class Totals:
     attributed_wrong: Sequence[str] = ()
 
 
-def rank(row: Row) -> tuple[bool, int, int, bool, bool, int, str]:
-    """Sorts rows worst first: regressions, then by severity, then by kind, new and what came back
-    before known, reliable before flaky, then by count."""
+def rank(row: Row) -> tuple[bool, bool, int, int, bool, bool, int, str]:
+    """Sorts rows worst first: those whose script never failed last; regressions, then by severity,
+    then by kind, new and what came back before known, reliable before flaky, then by count."""
     kind = SEVERITY.get(row.kind, len(SEVERITY))
     known = row.known_issue is not None and row.state != CAME_BACK
     regresses = row.regression and not known
-    return (not regresses, -row.severity, kind, known, row.flaky, -row.occurrences, row.id)
+    rest = (-row.severity, kind, known, row.flaky, -row.occurrences, row.id)
+    return (row.only_here, not regresses, *rest)
 
 
 def worst_first(rows: Iterable[Row]) -> list[Row]:

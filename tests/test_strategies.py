@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
 from random import Random
 from typing import Any, get_args
 
@@ -73,11 +76,20 @@ def test_all_render_to_source_that_parses(drawn: list[Program]) -> None:
 
 
 @pytest.mark.slow
-def test_every_program_renders_to_source_that_parses(drawn: list[Program]) -> None:
+def test_every_program_renders_to_source_whose_names_are_defined(
+    drawn: list[Program], tmp_path: Path
+) -> None:
     from attnfuzz.generators.render.module import source
 
-    for program in drawn:
-        ast.parse(source(program))
+    for place, program in enumerate(drawn):
+        (tmp_path / f"{place}.py").write_text(source(program))
+    ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--no-cache", "--output-format"]
+    checked = subprocess.run(
+        [*ruff, "concise", "--select", "E9,F821,F823", str(tmp_path)],
+        capture_output=True,
+        text=True,
+    )
+    assert checked.returncode == 0, checked.stdout[-3000:]
 
 
 def test_every_node_appears(drawn: list[Program]) -> None:

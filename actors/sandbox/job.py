@@ -108,6 +108,14 @@ def compute_dtype_of(program: Program) -> str | None:
     return program.autocast
 
 
+def shapes_a_call(program: Program) -> int:
+    """In how many shapes the compiled function may be called for each of the program's calls."""
+    plugin = plugin_of(program)
+    loop = plugin.loop(program)
+    drawn = program.draws + 1 if plugin.draws_lengths(program.kernel) else 1
+    return drawn * (loop.shapes if loop is not None else 1)
+
+
 class RefusalLike(Protocol):
     """A refusal by design: a regular expression over "Type: message", and why it is one."""
 
@@ -190,7 +198,8 @@ class Job:
                 "eager_alone": program.mesh is not None or program.transform != "none",
                 "breaks": list(plugin_of(program).breaks(program)),
                 "disables": program.surround.integration == "disable",
-                **({} if loop is None else {"written": loop.written, "shapes": loop.shapes}),
+                "shapes": shapes_a_call(program),
+                **({} if loop is None else {"written": loop.written}),
             },
             function=plugin_of(program).imports(program.kernel),
             deadlines=deadlines or Deadlines(),

@@ -295,6 +295,11 @@ class KernelPlugin(Generic[K]):
         """The kernel, without what does not go with dropout."""
         return kernel
 
+    def draws_lengths(self, kernel: K) -> bool:
+        """Whether lengths are among the numbers that are drawn: each further draw is a shape of
+        its own then."""
+        return False
+
     def depends_on_batch(self, kernel: K) -> bool:
         """Whether batch entries with the same q, k and v may have different results."""
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.model.program import Compile
 from attnfuzz.generators.render.scene import Scene, indented
 
@@ -117,6 +118,8 @@ def marks(scene: Scene) -> Block:
             sizes["context"] = {0: batch, 1: kv_len}
     else:
         sizes = {"q": {0: batch, 2: q_len}, "k": {0: batch, 2: kv_len}, "v": {0: batch, 2: kv_len}}
+        takes = plugin_of(p).takes(p.kernel)
+        sizes = {name: dims for name, dims in sizes.items() if name in takes}
     return [
         _mark(mark, name, dim, size)
         for name, dims in sizes.items()

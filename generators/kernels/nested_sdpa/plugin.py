@@ -154,6 +154,9 @@ class NestedSdpaPlugin(KernelPlugin[NestedSdpa]):
             return ()
         return ("aten._nested_tensor_from_tensor_list", "aten._local_scalar_dense")
 
+    def draws_lengths(self, kernel: NestedSdpa) -> bool:
+        return kernel.lengths != "growing"
+
     def depends_on_batch(self, kernel: NestedSdpa) -> bool:
         return True
 

@@ -44,4 +44,9 @@ REFUSALS: tuple[Refusal, ...] = (
         why="on a CPU jagged tensors become strided ones in SDPA, which are not traced",
         needs=one_graph,
     ),
+    Refusal(
+        pattern=r"GuardOnDataDependentSymNode: Could not guard on data-dependent expression",
+        why="lengths that are taken out of a tensor cannot be guarded on in one graph",
+        needs=one_graph,
+    ),
 )

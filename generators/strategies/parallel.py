@@ -105,11 +105,15 @@ class Parallel:
         self.scored = one_in(3)
         self.checkpoints = one_in(8)
         self.ulysses = weighted((3, 1), (1, 2))
+        self.lse = one_in(4)
 
     def draw(self, draw: Draw, backend: str) -> Program:
         """A valid program with a method; eager where it has too many ranks to compile for each."""
         method = draw(self.flex) if draw(self.is_flex) else draw(self.method)
         mesh = self._mesh(draw, method)
+        if isinstance(method, Ring | ContextParallel):
+            method = replace(method, return_lse=draw(self.lse))
+            mesh = replace(mesh, method=method)
         if isinstance(method, Ring) and mesh.degree % 2 == 0:
             method = replace(method, ulysses=draw(self.ulysses))
             mesh = replace(mesh, method=method)
@@ -130,7 +134,8 @@ class Parallel:
         if isinstance(method, FlexContextParallel):
             degree, data, tensor = min(degree, COMPILED_DEGREE), 1, 1
         if draw(self.apart):
-            degree = 8 if draw(self.many_apart) else draw(self.few)
+            many = draw(self.many_apart) and not isinstance(method, FlexContextParallel)
+            degree = 8 if many else draw(self.few)
             data, tensor = (data, tensor) if degree <= COMPILED_DEGREE else (1, 1)
             size = degree * data * tensor
             return Mesh(world_size=size, ranks="processes", data=data, tensor=tensor, method=method)
@@ -207,7 +212,8 @@ class Parallel:
         if isinstance(method, FlexContextParallel):
             axes = mask_axes(mask) if mask is not None else frozenset()
             spec = BlockMaskSpec(batch="b" in axes, heads="h" in axes)
-            return Flex(scale=scale, block_mask=spec, enable_gqa=grouped)
+            lse = draw(self.lse)
+            return Flex(scale=scale, block_mask=spec, enable_gqa=grouped, return_lse=lse)
         if isinstance(method, ContextParallel):
             return Sdpa(scale=scale, mask_form="bool" if mask is None else "is_causal")
         axes = mask_axes(mask) if mask is not None else frozenset()

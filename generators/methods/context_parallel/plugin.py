@@ -52,6 +52,7 @@ class ContextParallelPlugin(MethodPlugin[ContextParallel]):
     no gradients and are not meant to be compiled."""
 
     spec_class = ContextParallel
+    learns_lse = False
 
     def set_up(self, scene: Scene) -> list[str]:
         spec, by_dtensor = self.spec(scene.program), self.by_dtensor(scene.program)
@@ -75,7 +76,7 @@ class ContextParallelPlugin(MethodPlugin[ContextParallel]):
         sharding = Sharding(p, self.shared)
         kernels = [] if scene.device != "cpu" else list(KERNELS[spec.operator][: 1 + trains])
         around = [sharding.shard(), sharding.unshard()] if by_dtensor else []
-        lines = self.dealt_out(spec) if by_dtensor else self.by_torch(spec, sharding)
+        lines = self.dealt_out(spec, sharding) if by_dtensor else self.by_torch(spec, sharding)
         return [
             *(text.splitlines() for text in kernels), *around, self.module(scene, spec),
             self.parallelized(sharding), attention(scene, names, lines),
@@ -93,7 +94,7 @@ class ContextParallelPlugin(MethodPlugin[ContextParallel]):
         return [
             "class Attention(torch.nn.Module):",
             "    def forward(self, q, k, v):",
-            f"        return {operator}({', '.join(arguments)})[0]",
+            f"        return {operator}({', '.join(arguments)})[{':2' if spec.return_lse else 0}]",
         ]
 
     @staticmethod
@@ -111,25 +112,32 @@ class ContextParallelPlugin(MethodPlugin[ContextParallel]):
         return program.training is not None or compiled
 
     @staticmethod
-    def dealt_out(spec: ContextParallel) -> list[str]:
+    def dealt_out(spec: ContextParallel, sharding: Sharding) -> list[str]:
         """The body where DTensor shards."""
-        if spec.balance == "none":
+        lines, back = ["q, k, v = shard(q), shard(k), shard(v)"], ""
+        if spec.balance != "none":
+            lines, back = [
+                "order = BALANCER._generate_indices()[0]",
+                "q, k, v = (shard(t[:, :, order]) for t in (q, k, v))",
+                "back = BALANCER._generate_indices(restore=True)[0]",
+            ], "[:, :, back]"  # fmt: skip
+        if spec.return_lse:
+            both = f"unshard(out){back}, unshard(lse){back}"
+            return [*lines, "out, lse = attend(q, k, v)", f"return {both}"]
+        if not back:
             return ["return unshard(attend(shard(q), shard(k), shard(v)))"]
-        return [
-            "order = BALANCER._generate_indices()[0]",
-            "q, k, v = (shard(t[:, :, order]) for t in (q, k, v))",
-            "back = BALANCER._generate_indices(restore=True)[0]",
-            "return unshard(attend(q, k, v))[:, :, back]",
-        ]
+        return [*lines, f"return unshard(attend(q, k, v)){back}"]
 
     @staticmethod
     def by_torch(spec: ContextParallel, sharding: Sharding) -> list[str]:
         """The body where torch's functions for context parallelism shard."""
         balancer = ", BALANCER" if spec.balance != "none" else ""
         own = sharding.own_mesh
+        results = "attend(q, k, v), [2, 2]" if spec.return_lse else "[attend(q, k, v)], [2]"
+        whole = f"cp.context_parallel_unshard({own}, {results}{balancer})"
         return [
             f"q, k, v = cp._context_parallel_shard({own}, [q, k, v], [2, 2, 2]{balancer})",
-            f"return cp.context_parallel_unshard({own}, [attend(q, k, v)], [2]{balancer})[0]",
+            f"return {whole}" if spec.return_lse else f"return {whole}[0]",
         ]
 
     def problems(self, program: Program) -> Iterator[Problem]:

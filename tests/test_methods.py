@@ -91,6 +91,7 @@ METHODS = {
     "flex-context-parallel-ptrr": FlexContextParallel(balance="ptrr"),
     "flex-context-parallel-documents": FlexContextParallel(balance="per_document"),
 }
+BY_MANAGER = ContextParallel(balance="head_tail", rotate="alltoall", by="manager")
 UNEVEN = Shape(batch=2, q_heads=2, kv_heads=2, q_len=7, kv_len=5, head_dim=8)
 PROGRAMS = {name: program(method) for name, method in METHODS.items()} | {
     "all-gather-uneven": program(AllGather(), shape=UNEVEN),
@@ -99,6 +100,15 @@ PROGRAMS = {name: program(method) for name, method in METHODS.items()} | {
     "ring-of-ulysses-lse": program(Ring(ulysses=2, return_lse=True), training=None),
     "context-parallel-local-lse": program(
         ContextParallel(return_lse=True, rotate="alltoall"), training=None
+    ),
+    "context-parallel-manager": program(
+        BY_MANAGER, training=None, mesh=Mesh(world_size=2, ranks="processes", method=BY_MANAGER)
+    ),
+    "context-parallel-manager-compiled": program(
+        BY_MANAGER,
+        training=None,
+        compile=Compile(backend="aot_eager", via="local"),
+        mesh=Mesh(world_size=2, ranks="processes", method=replace(BY_MANAGER, balance="none")),
     ),
     "flex-context-parallel-lse": program(
         FlexContextParallel(balance="head_tail"),
@@ -171,6 +181,7 @@ def test_programs_round_trip() -> None:
         ("kernel", program(Ring(), kernel=Sdpa())),
         ("mask", program(ContextParallel(), mask=masks.Causal(offset=1))),
         ("training", program(FlexContextParallel(), training=Training())),
+        ("mesh.ranks", program(BY_MANAGER, training=None)),
         ("training.double", program(Heads(), training=Training(double=True))),
     ],
     ids=str,
@@ -302,6 +313,7 @@ def test_any_degree_gives_what_one_does(sandbox: Sandbox, name: str, degree: int
         "ring-uneven-lse",
         "ring-of-ulysses-lse",
         "context-parallel-local-lse",
+        "context-parallel-manager",
     ],
 )
 def test_less_ordinary_programs_pass_too(sandbox: Sandbox, name: str) -> None:

@@ -61,6 +61,7 @@ METHODS = (
     (2, ContextParallel(balance="head_tail", rotate="alltoall")),
     (1, ContextParallel(operator="efficient")),
     (1, ContextParallel(operator="efficient", balance="head_tail")),
+    (1, ContextParallel(by="manager")), (1, ContextParallel(by="manager", balance="head_tail")),
 )  # fmt: skip
 FLEX = (
     (2, FlexContextParallel()), (2, FlexContextParallel(balance="head_tail")),
@@ -112,7 +113,8 @@ class Parallel:
         method = draw(self.flex) if draw(self.is_flex) else draw(self.method)
         mesh = self._mesh(draw, method)
         if isinstance(method, Ring | ContextParallel):
-            method = replace(method, return_lse=draw(self.lse))
+            lse = draw(self.lse) and not _replaces_sdpa(method)
+            method = replace(method, return_lse=lse)
             mesh = replace(mesh, method=method)
         if isinstance(method, Ring) and mesh.degree % 2 == 0:
             method = replace(method, ulysses=draw(self.ulysses))
@@ -133,7 +135,7 @@ class Parallel:
         degree, (data, tensor) = draw(self.degree), draw(self.second)
         if isinstance(method, FlexContextParallel):
             degree, data, tensor = min(degree, COMPILED_DEGREE), 1, 1
-        if draw(self.apart):
+        if draw(self.apart) or _replaces_sdpa(method):
             many = draw(self.many_apart) and not isinstance(method, FlexContextParallel)
             degree = 8 if many else draw(self.few)
             data, tensor = (data, tensor) if degree <= COMPILED_DEGREE else (1, 1)
@@ -150,7 +152,8 @@ class Parallel:
             dtype = "float32"
         layout = BSHD if draw(self.has_layout) else Layout()
         entry = Input(dtype=dtype, values=values, layout=layout)
-        trains = draw(self.trains) and not isinstance(method, FlexContextParallel)
+        forward_only = isinstance(method, FlexContextParallel) or _replaces_sdpa(method)
+        trains = draw(self.trains) and not forward_only
         scored = isinstance(method, FlexContextParallel) and draw(self.scored)
         return Program(
             kernel=self._kernel(draw, method, shape, mask),
@@ -230,8 +233,13 @@ class Parallel:
         plugin = plugin_for(p.mesh.method.kind)
         if backend == "none":
             return p
-        inside = draw(self.inside) or not plugin.traced
+        inside = draw(self.inside) or not plugin.traced or _replaces_sdpa(p.mesh.method)
         return replace(p, compile=Compile(backend=backend, via="local" if inside else "compile"))
+
+
+def _replaces_sdpa(method: Method) -> bool:
+    """Whether it is torch's context manager, which ranks of one process cannot enter together."""
+    return isinstance(method, ContextParallel) and method.by == "manager"
 
 
 def _plain(mesh: Mesh) -> Program:

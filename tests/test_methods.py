@@ -24,7 +24,7 @@ from attnfuzz.generators.methods.specs import (
     Heads,
     Ring,
     Ulysses,
-)
+)  # fmt: skip
 from attnfuzz.generators.model import masks
 from attnfuzz.generators.model.codec import dump_program, load_program
 from attnfuzz.generators.model.features import features

@@ -135,6 +135,12 @@ PROGRAMS = {name: program(method) for name, method in METHODS.items()} | {
     ),
 }
 
+LESS_ORDINARY = [
+    name
+    for name in PROGRAMS
+    if name not in METHODS and name.startswith(("all-gather", "ring", "context-parallel"))
+]
+
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_golden(name: str) -> None:
@@ -303,19 +309,7 @@ def test_any_degree_gives_what_one_does(sandbox: Sandbox, name: str, degree: int
 
 
 @slow
-@pytest.mark.parametrize(
-    "name",
-    [
-        "all-gather-uneven",
-        "ring-uneven",
-        "ring-half-precision",
-        "context-parallel-checkpointed",
-        "ring-uneven-lse",
-        "ring-of-ulysses-lse",
-        "context-parallel-local-lse",
-        "context-parallel-manager",
-    ],
-)
+@pytest.mark.parametrize("name", LESS_ORDINARY)
 def test_less_ordinary_programs_pass_too(sandbox: Sandbox, name: str) -> None:
     each = PROGRAMS[name]
     assert sandbox.run(source(each), Job.of(each)).status == "passed"

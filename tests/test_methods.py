@@ -140,6 +140,7 @@ LESS_ORDINARY = [
     for name in PROGRAMS
     if name not in METHODS and name.startswith(("all-gather", "ring", "context-parallel"))
 ]
+LESS_ORDINARY.remove("context-parallel-local")  # case b0888010
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -20,7 +20,7 @@ class Drawing(kernel.Drawing):
         super().__init__(parts)
         self.backend = weighted((4, "native"), (2, "_native_math"), (4, "flex"))
         self.masked = weighted((2, "none"), (2, "causal"), (3, "padding"), (5, "mask"))
-        self.form = weighted((3, "bool"), (2, "float"))
+        self.form: Any = weighted((3, "bool"), (2, "float"))
         self.scale = kernel.scales(parts.swarm)
         self.checkpoint = one_in(8)
 

@@ -40,6 +40,7 @@ class Writer:
         return [self.block(), *([] if alone else [self.merge(), self.rotate()])]
 
     def scores(self) -> list[str]:
+        """Statements for the scores of a block."""
         lines = [f"scores = {self.scale} * (q @ k.mT){self.wide}"]
         if self.masked:
             lines.append('scores = scores.masked_fill(~mask, float("-inf"))')
@@ -106,6 +107,7 @@ class Writer:
         return f", masks[{source}]"
 
     def split(self, mask: str = "mask") -> list[str]:
+        """The statement that cuts the `mask` of that name by the ranks' keys."""
         if not self.splits:
             return []
         length = self.scene.program.shape.kv_len
@@ -143,6 +145,7 @@ class Writer:
         ]  # fmt: skip
 
     def backward(self) -> list[str]:
+        """Statements of the way back."""
         after = "step + 1, " if self.uneven else ""
         inner = ["mask = masks[(RANK - step) % SIZE]"] if self.splits else []
         of_lse = " - dlse" if self.returns_lse else ""

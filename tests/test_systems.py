@@ -171,7 +171,8 @@ def test_the_package_itself_passes(program: Program, real: Executor) -> None:
 @pytest.mark.parametrize("what", ["is_causal", "padding"])
 def test_back_ends_that_promise_the_same_are_judged_by_it(what: str, real: Executor) -> None:
     """diffusers' flex back-end leaves out what its native one does."""
-    failure = real.run_programs([dispatched(backend="flex", **{what: True})])[0].failure
+    spec: dict[str, Any] = {what: True}
+    failure = real.run_programs([dispatched(None, backend="flex", **spec)])[0].failure
     assert failure is not None and failure.kind is FailureKind.WRONG_RESULT, failure
 
 

@@ -39,6 +39,7 @@ SIGNIFICANT = (
     "transformers/",
     "torchtitan/",
     "yunchang/",
+    "diffusers/",
     "triton/",
 )
 

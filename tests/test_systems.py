@@ -1,8 +1,10 @@
-"""TorchTitan's and yunchang's attention as kernels: what is drawn and what is no program, and where
-`make systems` has made its toolchain, the packages themselves, over processes too."""
+"""Attention of TorchTitan, yunchang and diffusers as kernels: how it is written, what is drawn and
+what is no program, and where `make systems` has made its toolchain, the packages themselves, over
+processes too."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +14,13 @@ import pytest
 
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.worker import Executor, WorkerConfig
-from attnfuzz.generators.kernels.specs import Torchtitan, Yunchang
+from attnfuzz.generators.kernels.specs import Diffusers, Torchtitan, Transformers, Yunchang
 from attnfuzz.generators.model import masks
 from attnfuzz.generators.model.codec import dump_program, load_program
 from attnfuzz.generators.model.outcome import Failure, FailureKind, Phase
 from attnfuzz.generators.model.program import Compile, Mesh, Program, Shape, Training
 from attnfuzz.generators.model.validity import problems
+from attnfuzz.generators.render.module import source
 from attnfuzz.generators.render.repro import repro
 from attnfuzz.generators.shrink.candidates import candidates
 from attnfuzz.generators.strategies.shards import generate
@@ -28,6 +31,7 @@ SHAPE = Shape(batch=2, q_heads=2, kv_heads=2, q_len=24, kv_len=24, head_dim=16)
 TWO = Mesh(world_size=2, ranks="processes")
 RAISED = Failure(kind=FailureKind.RUNTIME_ERROR, phase=Phase.EAGER)
 INCIDENTS = Path(__file__).parent.parent / "benchmarks" / "incidents"
+GOLDEN = Path(__file__).parent / "golden" / "systems"
 EAGERLY = Compile(backend="aot_eager")
 
 
@@ -37,6 +41,40 @@ def titan(mask: masks.Mask | None = None, mesh: Mesh | None = None, **spec: Any)
 
 def ring(mesh: Mesh | None = TWO, **spec: Any) -> Program:
     return Program(kernel=Yunchang(**spec), shape=SHAPE, mesh=mesh)
+
+
+def dispatched(mask: masks.Mask | None = None, **spec: Any) -> Program:
+    return Program(kernel=Diffusers(**spec), shape=SHAPE, mask=mask)
+
+
+WRITTEN = {
+    "torchtitan-sdpa": titan(checkpoint="selective"),
+    "torchtitan-flex": titan(
+        masks.Natten(), module="flex", pattern="window", documents="bounds", block_size=16
+    ),
+    "torchtitan-context-parallel": titan(mesh=TWO, context_parallel="headtail"),
+    "transformers": Program(kernel=Transformers(padding="left", cache="static"), shape=SHAPE),
+    "transformers-flex": Program(
+        kernel=Transformers(implementation="flex_attention", pattern="chunked"), shape=SHAPE
+    ),
+    "yunchang-ring": ring(ring="zigzag", causal=True),
+    "yunchang-ulysses": ring(ring="basic", ulysses=2, attn_type="torch_math"),
+    "diffusers-causal": dispatched(is_causal=True),
+    "diffusers-padding": dispatched(padding=True, backend="flex"),
+    "diffusers-mask": dispatched(
+        masks.Documents(causal=True), backend="_native_math", mask_form="float"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_golden(name: str) -> None:
+    assert problems(WRITTEN[name]) == []
+    text, file = source(WRITTEN[name]), GOLDEN / f"{name}.py"
+    if os.environ.get("ATTNFUZZ_UPDATE_GOLDEN"):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+    assert text == file.read_text()
 
 
 @pytest.mark.parametrize(
@@ -50,6 +88,11 @@ def ring(mesh: Mesh | None = TWO, **spec: Any) -> Program:
         ("mesh", titan(context_parallel="plain")),
         ("shape.q_len", titan(mesh=TWO, module="flex", context_parallel="plain")),
         ("kernel.context_parallel", titan(mesh=TWO, module="flex", context_parallel="headtail")),
+        ("mask", dispatched(masks.Causal(), is_causal=True)),
+        ("mask", dispatched(masks.Causal(), padding=True)),
+        ("kernel.padding", dispatched(is_causal=True, padding=True)),
+        ("kernel.padding", dispatched(backend="_native_math", padding=True)),
+        ("mesh", replace(dispatched(), mesh=TWO)),
         ("mesh", ring(mesh=None)),
         ("kernel.causal", ring(ring="zigzag")),
         ("kernel.ulysses", ring(ulysses=3)),
@@ -61,12 +104,14 @@ def test_what_is_no_program(key: str, program: Program) -> None:
     assert key in [problem.key for problem in problems(program)]
 
 
-@pytest.mark.parametrize("profile", ["torchtitan", "yunchang"])
+@pytest.mark.parametrize("profile", ["torchtitan", "yunchang", "diffusers"])
 def test_drawn_programs_are_valid_survive_yaml_and_shrink(profile: str) -> None:
     programs = [p for seed in range(4) for p in generate(seed, 40, profile=profile)]
     for p in programs:
         assert problems(p) == []
         assert load_program(dump_program(p)) == p
+    if profile == "diffusers":
+        return
     spread = next(p for p in programs if p.mesh is not None and p.mesh.world_size > 2)
     assert any(c.mesh == TWO for c in candidates(spread))
 
@@ -80,6 +125,9 @@ def test_everything_is_drawn() -> None:
     rings = [p.kernel for p in generate(5, 80, profile="yunchang")]
     for name, count in {"ring": 4, "attn_type": 2, "causal": 2}.items():
         assert len({getattr(kernel, name) for kernel in rings}) == count, name
+    given = [p.kernel for p in generate(5, 80, profile="diffusers")]
+    for name, count in {"backend": 3, "is_causal": 2, "padding": 2, "mask_form": 2}.items():
+        assert len({getattr(kernel, name) for kernel in given}) == count, name
 
 
 def test_scripts_are_short_and_say_what_stands_in() -> None:
@@ -108,12 +156,24 @@ def real() -> Iterator[Executor]:
         ring(ring="zigzag", causal=True),
         ring(ring="strip", causal=True),
         ring(ring="basic", ulysses=2, attn_type="torch_math"),
+        replace(dispatched(padding=True), training=Training()),
+        dispatched(masks.Documents(causal=True), backend="flex"),
     ],
-    ids=["torchtitan", "ring", "zigzag", "strip", "ulysses"],
+    ids=["torchtitan", "ring", "zigzag", "strip", "ulysses", "diffusers", "diffusers-flex"],
 )
 def test_the_package_itself_passes(program: Program, real: Executor) -> None:
     outcome = real.run_programs([program])[0]
     assert outcome.status == "passed", outcome
+
+
+@pytest.mark.slow
+@needs_systems
+@pytest.mark.parametrize("what", ["is_causal", "padding"])
+def test_back_ends_that_promise_the_same_are_judged_by_it(what: str, real: Executor) -> None:
+    """diffusers' flex back-end leaves out what its native one does."""
+    spec: dict[str, Any] = {what: True}
+    failure = real.run_programs([dispatched(None, backend="flex", **spec)])[0].failure
+    assert failure is not None and failure.kind is FailureKind.WRONG_RESULT, failure
 
 
 @pytest.mark.slow

@@ -56,7 +56,7 @@ from attnfuzz.actors.targets.child_registry import CHILDREN  # noqa: E402
 from attnfuzz.actors.targets.cxx import compiler_version  # noqa: E402
 
 JOB = "job.json"
-OPTIONAL = ("flash_attn", "torch_npu", "transformers", "torchtitan", "yunchang")
+OPTIONAL = ("flash_attn", "torch_npu", "transformers", "torchtitan", "yunchang", "diffusers")
 """Packages of kernels, reported where they are installed."""
 
 

@@ -47,6 +47,7 @@ TORCH_NPU = Form("issue_torch_npu.md", NEW.format("Ascend/pytorch"))
 SYSTEMS = {
     "transformers": "huggingface/transformers",
     "torchtitan": "pytorch/torchtitan",
+    "diffusers": "huggingface/diffusers",
     "yunchang": "feifeibear/long-context-attention",
 }
 """The trackers of packages whose text is that of flash-attention's."""

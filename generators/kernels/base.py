@@ -85,15 +85,19 @@ class Loop:
         return () if self.carried else self.kept
 
 
+LSE = "scores.logsumexp(dim=-1)"
+"""The log-sum-exp `[B, Hq, Lq]` in plain tensor operations."""
+
+
 @dataclass
 class Meaning:
     """softmax(modified(scale * q k^T)) v. `modify` are statements that change `scores`
     `[B, Hq, Lq, Lkv]`; `prepare` are statements before that, which make q, k and v
     `[B, Hq, L, D]` of what the kernel is called on; `further` are expressions for its outputs
-    beyond `out`, by name; `zero_dead_rows`: rows that are -inf throughout give 0, not NaN; `scale`
-    is an expression, None for 1; `finish` is a template for the result with `{out}` and the
-    dimensions `{heads}` and `{length}` of it. Scores are constants where the expression `replaced`
-    is true."""
+    beyond `out`, by name, that of the log-sum-exp by default; `zero_dead_rows`: rows that are -inf
+    throughout give 0, not NaN; `scale` is an expression, None for 1; `finish` is a template for the
+    result with `{out}` and the dimensions `{heads}` and `{length}` of it. Scores are constants
+    where the expression `replaced` is true."""
 
     scale: str | None
     modify: list[str] = field(default_factory=list)
@@ -101,7 +105,7 @@ class Meaning:
     finish: str = "{out}"
     replaced: str | None = None
     prepare: list[str] = field(default_factory=list)
-    further: Mapping[str, str] = field(default_factory=dict)
+    further: Mapping[str, str] = field(default_factory=lambda: {"lse": LSE})
 
 
 WITHOUT_DEAD_ROWS = (

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from attnfuzz.generators.kernels.diffusers.spec import Diffusers
 from attnfuzz.generators.kernels.flash_attn.spec import FlashAttn
 from attnfuzz.generators.kernels.flex.spec import Flex
 from attnfuzz.generators.kernels.function.spec import Function
@@ -37,7 +38,8 @@ Kernel = Annotated[
     | Graph
     | Transformers
     | Torchtitan
-    | Yunchang,
+    | Yunchang
+    | Diffusers,
     Field(discriminator="kind"),
 ]
 """What computes the attention. Their order is part of the order in which programs are simpler: a

@@ -48,6 +48,13 @@ class MethodPlugin(Generic[M]):
     local: ClassVar[bool] = True
     """Whether there is a function of what each rank computes by itself, which can be compiled."""
 
+    learns_lse: ClassVar[bool] = True
+    """Whether the log-sum-exp that it returns has gradients."""
+
+    def returns_lse(self, program: Program) -> bool:
+        """Whether it returns the log-sum-exp `[B, Hq, Lq]` too, of its own accord."""
+        return bool(getattr(self.spec(program), "return_lse", False))
+
     def mesh(self, program: Program) -> Mesh:
         """The program's mesh."""
         assert program.mesh is not None

@@ -6,7 +6,6 @@ every rank has, and its gradient is that of the whole; `unshard` the reverse.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 from attnfuzz.generators.model.program import Mesh, Program
@@ -103,14 +102,14 @@ class Sharding:
         """Whether all parts are alike."""
         return len(set(self.lengths)) == 1 or self.shared != "length"
 
-    def global_shape(self, length: int, head_dim: int, heads: int) -> str:
+    def global_shape(self, heads: int, length: int, dim: str) -> str:
         """Arguments for `DTensor.from_local` that say what the parts, of other sizes than this
-        rank's, make up; nothing where they are alike."""
-        if self.is_even:
-            return ""
-        shape = (self.program.shape.batch, heads, length, head_dim)
-        stride = tuple(math.prod(shape[i + 1 :]) for i in range(4))
-        return f", shape=torch.Size({shape}), stride={stride}"
+        rank's, make up; `dim` is an expression."""
+        stride = f"({heads * length} * {dim}, {length} * {dim}, {dim}, 1)"
+        if dim.isdecimal():
+            stride = str((heads * length * int(dim), length * int(dim), int(dim), 1))
+        size = f"({self.program.shape.batch}, {heads}, {length}, {dim})"
+        return f", shape=torch.Size({size}), stride={stride}"
 
     # -- text -----------------------------------------------------------------------------------
 
@@ -118,21 +117,31 @@ class Sharding:
         """The function `shard`."""
         return [
             "def shard(x):",
-            '    """This rank\'s part of what every rank has."""',
             f"    x = DTensor.from_local(x, MESH, {self.whole})",
             f"    return x.redistribute(MESH, {self.parts}).to_local()",
         ]
 
-    def unshard(self) -> list[str]:
-        """The function `unshard` of a result `[B, Hq, Lq, Dv]`."""
-        shape = self.program.shape
-        dims = (shape.q_len, shape.v_head_dim or shape.head_dim, shape.q_heads)
+    def unshard(self, of_any: bool = False) -> list[str]:
+        """The function `unshard` of a result `[B, Hq, Lq, Dv]`; `of_any` last dimension, which is
+        an argument of it where the parts differ."""
+        shape, whole = self.program.shape, ""
+        if not self.is_even:
+            dim = "dim" if of_any else str(shape.v_head_dim or shape.head_dim)
+            whole = self.global_shape(shape.q_heads, shape.q_len, dim)
         return [
-            "def unshard(x):",
-            '    """All of it, of this rank\'s part."""',
-            f"    x = DTensor.from_local(x, MESH, {self.parts}{self.global_shape(*dims)})",
-            "    return x.full_tensor()",
+            f"def unshard({'x, dim' if of_any and whole else 'x'}):",
+            f"    return DTensor.from_local(x, MESH, {self.parts}{whole}).full_tensor()",
         ]
+
+    def unsharded(self, out: str, lse: str, back: str = "") -> str:
+        """What an attention function returns of this rank's `out` and, where it is something, the
+        log-sum-exp `[B, Hq, Lq, 1]` of it; `back` is an index that orders the length."""
+        if not lse:
+            return f"return unshard({out}){f'[:, :, {back}]' if back else ''}"
+        shape = self.program.shape
+        dims = ("", "") if self.is_even else (f", {shape.v_head_dim or shape.head_dim}", ", 1")
+        first = f"unshard({out}{dims[0]}){f'[:, :, {back}]' if back else ''}"
+        return f"return {first}, unshard({lse}{dims[1]})[:, :, {back or ':'}, 0]"
 
     def shard_mask(self, name: str, shape: tuple[int, ...], own: str) -> list[str]:
         """Statements that leave of the mask `name` of `shape` what belongs to this rank's queries

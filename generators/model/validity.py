@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from attnfuzz.generators.kernels.registry import plugin_of
+from attnfuzz.generators.methods.registry import learns_lse
 from attnfuzz.generators.model import compiling
 from attnfuzz.generators.model.dropout import dropout_problems
 from attnfuzz.generators.model.expressions import (
@@ -272,7 +273,7 @@ def no_gradient(p: Program) -> bool:
     ignored = p.score_mod is not None and not any(
         isinstance(node, Score) for _, node in nodes(p.score_mod)
     )
-    lse = plugin_of(p).returns_lse(p.kernel)
+    lse = learns_lse(p)
     return (ignored and "v" not in wrt) or (lse and (ignored or not wrt & {"q", "k"}))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from attnfuzz.generators.kernels.base import Inputs, KernelPlugin
 from attnfuzz.generators.kernels.registry import plugin_of
+from attnfuzz.generators.methods.registry import learns_lse, outputs_of
 from attnfuzz.generators.model.draws import drawn_seed
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render import dropout
@@ -181,8 +182,9 @@ def parts(
     names = [*main, *rope_names(scene), *inputs.arguments]
     wrt = [name for name in names if name in trained_names(scene) or name in inputs.learnable]
     drops = bool(plugin.dropout_p(program.kernel))
-    outputs = ("out", "excess") if drops else plugin.outputs(scene)
-    run = Run(scene, names, wrt, outputs, drops, plugin.loop(program))
+    outputs = ("out", "excess") if drops else outputs_of(scene)
+    learned = tuple(name for name in outputs if name != "lse" or learns_lse(program))
+    run = Run(scene, names, wrt, outputs, learned, drops, plugin.loop(program))
     return Parts(program, scene, plugin, inputs, names, run)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from attnfuzz.generators.kernels.base import WITHOUT_DEAD_ROWS, Body, Inputs, KernelPlugin, Meaning
+from attnfuzz.generators.methods.registry import outputs_of
 from attnfuzz.generators.render import dropout
 from attnfuzz.generators.render.attention import main_names, tangent_statement
 from attnfuzz.generators.render.scene import Scene, indented
@@ -18,7 +19,7 @@ def reference(
     if p := plugin.dropout_p(scene.program.kernel):
         return [dropout.reference(scene, p, names)]
     transform = scene.program.transform
-    outputs = plugin.outputs(scene)
+    outputs = outputs_of(scene)
     body = plugin.plain_body(scene, inputs)
     if body is None:
         lines = _softmax_attention(scene, plugin.meaning(scene, inputs), outputs)

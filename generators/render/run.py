@@ -15,13 +15,15 @@ from attnfuzz.generators.render.scene import Scene, dtype_argument, indented
 
 @dataclass(frozen=True)
 class Run:
-    """What `run` is about: the arguments' names, those with a gradient, and the outputs' names.
+    """What `run` is about: the arguments' names, those with a gradient, the outputs' names, and
+    those of the outputs that may have one (`learned`).
     With dropout (`drops`) it completes what is called; see `generators.render.dropout`."""
 
     scene: Scene
     names: list[str]
     wrt: list[str]
     outputs: tuple[str, ...]
+    learned: tuple[str, ...]
     drops: bool = False
     loop: Loop | None = None
 
@@ -70,7 +72,7 @@ class Run:
     @property
     def differentiated(self) -> tuple[str, ...]:
         """The outputs that have a gradient."""
-        return tuple(name for name in self.outputs if name != "excess")
+        return tuple(name for name in self.learned if name != "excess")
 
     @property
     def double(self) -> bool:

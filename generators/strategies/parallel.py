@@ -61,6 +61,7 @@ METHODS = (
     (2, ContextParallel(balance="head_tail", rotate="alltoall")),
     (1, ContextParallel(operator="efficient")),
     (1, ContextParallel(operator="efficient", balance="head_tail")),
+    (1, ContextParallel(by="manager")), (1, ContextParallel(by="manager", balance="head_tail")),
 )  # fmt: skip
 FLEX = (
     (2, FlexContextParallel()), (2, FlexContextParallel(balance="head_tail")),
@@ -105,11 +106,16 @@ class Parallel:
         self.scored = one_in(3)
         self.checkpoints = one_in(8)
         self.ulysses = weighted((3, 1), (1, 2))
+        self.lse = one_in(4)
 
     def draw(self, draw: Draw, backend: str) -> Program:
         """A valid program with a method; eager where it has too many ranks to compile for each."""
         method = draw(self.flex) if draw(self.is_flex) else draw(self.method)
         mesh = self._mesh(draw, method)
+        if isinstance(method, Ring | ContextParallel):
+            lse = draw(self.lse) and not _replaces_sdpa(method)
+            method = replace(method, return_lse=lse)
+            mesh = replace(mesh, method=method)
         if isinstance(method, Ring) and mesh.degree % 2 == 0:
             method = replace(method, ulysses=draw(self.ulysses))
             mesh = replace(mesh, method=method)
@@ -129,8 +135,9 @@ class Parallel:
         degree, (data, tensor) = draw(self.degree), draw(self.second)
         if isinstance(method, FlexContextParallel):
             degree, data, tensor = min(degree, COMPILED_DEGREE), 1, 1
-        if draw(self.apart):
-            degree = 8 if draw(self.many_apart) else draw(self.few)
+        if draw(self.apart) or _replaces_sdpa(method):
+            many = draw(self.many_apart) and not isinstance(method, FlexContextParallel)
+            degree = 8 if many else draw(self.few)
             data, tensor = (data, tensor) if degree <= COMPILED_DEGREE else (1, 1)
             size = degree * data * tensor
             return Mesh(world_size=size, ranks="processes", data=data, tensor=tensor, method=method)
@@ -145,7 +152,8 @@ class Parallel:
             dtype = "float32"
         layout = BSHD if draw(self.has_layout) else Layout()
         entry = Input(dtype=dtype, values=values, layout=layout)
-        trains = draw(self.trains) and not isinstance(method, FlexContextParallel)
+        forward_only = isinstance(method, FlexContextParallel) or _replaces_sdpa(method)
+        trains = draw(self.trains) and not forward_only
         scored = isinstance(method, FlexContextParallel) and draw(self.scored)
         return Program(
             kernel=self._kernel(draw, method, shape, mask),
@@ -207,7 +215,8 @@ class Parallel:
         if isinstance(method, FlexContextParallel):
             axes = mask_axes(mask) if mask is not None else frozenset()
             spec = BlockMaskSpec(batch="b" in axes, heads="h" in axes)
-            return Flex(scale=scale, block_mask=spec, enable_gqa=grouped)
+            lse = draw(self.lse)
+            return Flex(scale=scale, block_mask=spec, enable_gqa=grouped, return_lse=lse)
         if isinstance(method, ContextParallel):
             return Sdpa(scale=scale, mask_form="bool" if mask is None else "is_causal")
         axes = mask_axes(mask) if mask is not None else frozenset()
@@ -224,8 +233,13 @@ class Parallel:
         plugin = plugin_for(p.mesh.method.kind)
         if backend == "none":
             return p
-        inside = draw(self.inside) or not plugin.traced
+        inside = draw(self.inside) or not plugin.traced or _replaces_sdpa(p.mesh.method)
         return replace(p, compile=Compile(backend=backend, via="local" if inside else "compile"))
+
+
+def _replaces_sdpa(method: Method) -> bool:
+    """Whether it is torch's context manager, which ranks of one process cannot enter together."""
+    return isinstance(method, ContextParallel) and method.by == "manager"
 
 
 def _plain(mesh: Mesh) -> Program:

@@ -144,6 +144,9 @@ PROFILES: dict[str, Profile] = {
         (("torchtitan", 1),), (("none", 2), ("eager", 1), ("aot_eager", 4), ("inductor", 3))
     ),
     "yunchang": Profile((("yunchang", 1),), (("none", 4), ("eager", 1), ("aot_eager", 1))),
+    "diffusers": Profile(
+        (("diffusers", 1),), (("none", 5), ("eager", 1), ("aot_eager", 3), ("inductor", 2))
+    ),
     "function": Profile(
         (("function", 1),), (("none", 2), ("eager", 2), ("aot_eager", 3), ("inductor", 3))
     ),

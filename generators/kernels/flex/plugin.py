@@ -179,8 +179,7 @@ class FlexPlugin(KernelPlugin[Flex]):
         dead = may_hide_everything(scene.program.mask, scene)
         dead = dead or bool(spec.block_mask is not None and spec.block_mask.steps)
         dead = dead or hides_by_score(scene.program.score_mod)
-        lse = {"lse": "scores.logsumexp(dim=-1)"}
-        return Meaning(scene.scale_text(spec.scale), modify, zero_dead_rows=dead, further=lse)
+        return Meaning(scene.scale_text(spec.scale), modify, zero_dead_rows=dead)
 
     def shareable(self, kernel: Flex, how: Share) -> bool:
         made = kernel.block_mask
@@ -188,7 +187,9 @@ class FlexPlugin(KernelPlugin[Flex]):
             return False
         plain = BlockMaskSpec(batch=made.batch, heads=made.heads)
         whole = Flex(scale=kernel.scale, enable_gqa=kernel.enable_gqa, block_mask=plain)
-        return kernel == whole and (how == "block_mask" or not made.heads)
+        return replace(kernel, return_lse=False) == whole and (
+            how == "block_mask" or not made.heads
+        )
 
     def outputs(self, scene: Scene) -> tuple[str, ...]:
         return ("out", "lse") if self.spec(scene.program).return_lse else ("out",)

@@ -39,9 +39,7 @@ class AllGatherPlugin(AroundKernel[AllGather]):
         if len(set(chunks(shape.kv_len, sharding.mesh.degree))) > 1:
             length, heads = shape.kv_len, shape.kv_heads
             head = "def gather(x, dim):"
-            stride = f"({heads * length} * dim, {length} * dim, dim, 1)"
-            size = f"torch.Size(({shape.batch}, {heads}, {length}, dim))"
-            whole = f", shape={size}, stride={stride}"
+            whole = sharding.global_shape(heads, length, "dim")
         summed = sharding.placements("Partial()")
         return [[
             head,

@@ -52,9 +52,12 @@ class ContextParallelPlugin(MethodPlugin[ContextParallel]):
     no gradients and are not meant to be compiled."""
 
     spec_class = ContextParallel
+    learns_lse = False
 
     def set_up(self, scene: Scene) -> list[str]:
         spec, by_dtensor = self.spec(scene.program), self.by_dtensor(scene.program)
+        if spec.by == "manager":
+            return self.replacing(scene, spec)
         lines = ["cp._enable_context_parallel_dispatcher()"]
         if spec.rotate != "allgather":
             lines.append(f'cp.set_rotate_method("{spec.rotate}")')
@@ -74,12 +77,58 @@ class ContextParallelPlugin(MethodPlugin[ContextParallel]):
         trains, by_dtensor = p.training is not None, self.by_dtensor(p)
         sharding = Sharding(p, self.shared)
         kernels = [] if scene.device != "cpu" else list(KERNELS[spec.operator][: 1 + trains])
+        if spec.by == "manager":
+            return [
+                *(text.splitlines() for text in kernels), self.fused(scene, spec),
+                ["F.scaled_dot_product_attention = scaled_dot_product_attention"],
+                self.called(scene), attention(scene, names, self.by_manager(sharding)),
+            ]  # fmt: skip
         around = [sharding.shard(), sharding.unshard()] if by_dtensor else []
-        lines = self.dealt_out(spec) if by_dtensor else self.by_torch(spec, sharding)
+        lines = self.dealt_out(spec, sharding) if by_dtensor else self.by_torch(spec, sharding)
         return [
             *(text.splitlines() for text in kernels), *around, self.module(scene, spec),
             self.parallelized(sharding), attention(scene, names, lines),
         ]  # fmt: skip
+
+    @staticmethod
+    def replacing(scene: Scene, spec: ContextParallel) -> list[str]:
+        """Statements that choose what the context manager does."""
+        lines = [f'cp.set_rotate_method("{spec.rotate}")'] if spec.rotate != "allgather" else []
+        if spec.balance == "none":
+            lines.append("cp._cp_options.enable_load_balance = False")
+        return lines
+
+    @staticmethod
+    def fused(scene: Scene, spec: ContextParallel) -> Function:
+        """SDPA as it is on cards, for the context manager to replace."""
+        operator = f"torch.ops.aten._scaled_dot_product_{spec.operator}_attention"
+        given = "q, k, v, " + ("None, True, " if spec.operator == "efficient" else "")
+        return [
+            "def scaled_dot_product_attention(q, k, v, is_causal=False, scale=None):",
+            '    """SDPA on a card; on a CPU it calls what torch\'s ring does not know."""',
+            f"    return {operator}({given}is_causal=is_causal, scale=scale)[0]",
+        ]
+
+    @staticmethod
+    def called(scene: Scene) -> Function:
+        """The call of SDPA, as a model has it."""
+        scale = getattr(scene.program.kernel, "scale", None)
+        arguments = ["q", "k", "v", *(["is_causal=True"] if scene.program.mask is not None else [])]
+        arguments += [f"scale={scale!r}"] if scale is not None else []
+        return [
+            "def attend(q, k, v):",
+            f"    return F.scaled_dot_product_attention({', '.join(arguments)})",
+        ]
+
+    @staticmethod
+    def by_manager(sharding: Sharding) -> list[str]:
+        """The body where the context manager shards, which resizes what it is given."""
+        own = sharding.own_mesh
+        return [
+            "q, k, v = (t.clone(memory_format=torch.contiguous_format) for t in (q, k, v))",
+            f"with cp.context_parallel({own}, buffers=[q, k, v], buffer_seq_dims=[2, 2, 2]):",
+            f"    return cp.context_parallel_unshard({own}, [attend(q, k, v)], [2])[0]",
+        ]
 
     def module(self, scene: Scene, spec: ContextParallel) -> Function:
         """The module that calls the operator."""
@@ -93,7 +142,7 @@ class ContextParallelPlugin(MethodPlugin[ContextParallel]):
         return [
             "class Attention(torch.nn.Module):",
             "    def forward(self, q, k, v):",
-            f"        return {operator}({', '.join(arguments)})[0]",
+            f"        return {operator}({', '.join(arguments)})[{':2' if spec.return_lse else 0}]",
         ]
 
     @staticmethod
@@ -111,25 +160,32 @@ class ContextParallelPlugin(MethodPlugin[ContextParallel]):
         return program.training is not None or compiled
 
     @staticmethod
-    def dealt_out(spec: ContextParallel) -> list[str]:
+    def dealt_out(spec: ContextParallel, sharding: Sharding) -> list[str]:
         """The body where DTensor shards."""
-        if spec.balance == "none":
+        lines, back = ["q, k, v = shard(q), shard(k), shard(v)"], ""
+        if spec.balance != "none":
+            lines, back = [
+                "order = BALANCER._generate_indices()[0]",
+                "q, k, v = (shard(t[:, :, order]) for t in (q, k, v))",
+                "back = BALANCER._generate_indices(restore=True)[0]",
+            ], "[:, :, back]"  # fmt: skip
+        if spec.return_lse:
+            both = f"unshard(out){back}, unshard(lse){back}"
+            return [*lines, "out, lse = attend(q, k, v)", f"return {both}"]
+        if not back:
             return ["return unshard(attend(shard(q), shard(k), shard(v)))"]
-        return [
-            "order = BALANCER._generate_indices()[0]",
-            "q, k, v = (shard(t[:, :, order]) for t in (q, k, v))",
-            "back = BALANCER._generate_indices(restore=True)[0]",
-            "return unshard(attend(q, k, v))[:, :, back]",
-        ]
+        return [*lines, f"return unshard(attend(q, k, v)){back}"]
 
     @staticmethod
     def by_torch(spec: ContextParallel, sharding: Sharding) -> list[str]:
         """The body where torch's functions for context parallelism shard."""
         balancer = ", BALANCER" if spec.balance != "none" else ""
         own = sharding.own_mesh
+        results = "attend(q, k, v), [2, 2]" if spec.return_lse else "[attend(q, k, v)], [2]"
+        whole = f"cp.context_parallel_unshard({own}, {results}{balancer})"
         return [
             f"q, k, v = cp._context_parallel_shard({own}, [q, k, v], [2, 2, 2]{balancer})",
-            f"return cp.context_parallel_unshard({own}, [attend(q, k, v)], [2]{balancer})[0]",
+            f"return {whole}" if spec.return_lse else f"return {whole}[0]",
         ]
 
     def problems(self, program: Program) -> Iterator[Problem]:
@@ -147,12 +203,27 @@ class ContextParallelPlugin(MethodPlugin[ContextParallel]):
             yield Problem("mesh.method.balance", "expected none without a causal mask")
         if causal and shape.q_len != shape.kv_len:
             yield Problem("shape.q_len", "expected kv_len with a causal mask")
+        if spec.by == "manager":
+            yield from self._manager_problems(program)
         multiple = mesh.degree * (2 if spec.balance != "none" else 1)
         for name in ("q_len", "kv_len"):
             if getattr(shape, name) % multiple or not getattr(shape, name):
                 yield Problem(f"shape.{name}", f"expected a multiple of {multiple}")
         if not self.by_dtensor(program) and mesh.data * mesh.tensor > 1:
             yield Problem("training", "expected some: torch's functions shard one dimension alone")
+
+    def _manager_problems(self, program: Program) -> Iterator[Problem]:
+        mesh, compiled = self.mesh(program), program.compile
+        whole = compiled is not None and compiled.via == "compile"
+        for key, wrong, why in (
+            ("mesh.ranks", mesh.ranks == "simulated" and mesh.world_size > 1, "processes"),
+            ("mesh.method.return_lse", self.spec(program).return_lse, "false"),
+            ("training", program.training is not None, "none: the manager resizes its buffers"),
+            ("compile.via", whole, "local: what the manager does is not compiled"),
+            ("shape.kv_len", program.shape.kv_len != program.shape.q_len, "q_len"),
+        ):
+            if wrong:
+                yield Problem(key, f"expected {why} with mesh.method.by: manager")
 
 
 PLUGIN = ContextParallelPlugin()

@@ -14,7 +14,7 @@ from attnfuzz.generators.methods.local import attention
 from attnfuzz.generators.methods.sharding import Sharding
 from attnfuzz.generators.model.problem import Problem
 from attnfuzz.generators.model.program import Program
-from attnfuzz.generators.render.scene import Scene
+from attnfuzz.generators.render.scene import Scene, indented
 
 BLOCK = 128
 """`_DEFAULT_SPARSE_BLOCK_SIZE` of flex_attention, in which torch shards."""
@@ -40,7 +40,7 @@ class FlexContextParallelPlugin(MethodPlugin[FlexContextParallel]):
         module = [
             "class Attention(torch.nn.Module):",
             f"    def forward(self, {', '.join(arguments)}):",
-            f"        return {body.result[0]}",
+            *indented([*body.statements, f"return {', '.join(body.result)}"], 2),
         ]
         made = [
             "style = cp._ContextParallel(2, cp._ContextParallel.AttentionType.FLEX)",
@@ -64,9 +64,11 @@ class FlexContextParallelPlugin(MethodPlugin[FlexContextParallel]):
             ]
         given = ", ".join("scored" if name == "score_mod" else name for name in arguments)
         lines += [
-            f"out = attend({given})",
+            f"{', '.join(plugin.outputs(scene))} = attend({given})",
             f"return cp.context_parallel_unshard(MESH, [out], [2]{balancer})[0]",
         ]
+        if "lse" in plugin.outputs(scene):
+            lines[-1] = f"return cp.context_parallel_unshard(MESH, [out, lse], [2, 2]{balancer})"
         return [module, made, attention(scene, names, lines)]
 
     @staticmethod

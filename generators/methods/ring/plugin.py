@@ -10,19 +10,12 @@ from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.methods.base import Function, MethodPlugin
 from attnfuzz.generators.methods.local import attention
 from attnfuzz.generators.methods.ring.spec import Ring
+from attnfuzz.generators.methods.ring.writing import Writer
 from attnfuzz.generators.methods.sharding import Sharding, chunks
 from attnfuzz.generators.methods.ulysses.plugin import redistributed
 from attnfuzz.generators.model.problem import Problem
 from attnfuzz.generators.model.program import Program
-from attnfuzz.generators.render.scene import Scene, indented
-
-MERGE = '''\
-def merge(out, lse, other, other_lse):
-    """Attention to the keys of both."""
-    total = torch.logaddexp(lse, other_lse)
-    shift = total.masked_fill(total == float("-inf"), 0)
-    return (lse - shift).exp() * out + (other_lse - shift).exp() * other, total
-'''
+from attnfuzz.generators.render.scene import Scene
 
 
 class RingPlugin(MethodPlugin[Ring]):
@@ -35,6 +28,8 @@ class RingPlugin(MethodPlugin[Ring]):
         sharding = self.sharding(scene.program)
         size, own = sharding.size, sharding.own_mesh
         lines = [f"RANK, SIZE, GROUP = {own}.get_local_rank(), {size}, {own}.get_group()"]
+        if sharding.is_flat:
+            lines = [f"RANK, SIZE = dist.get_rank(), {size}"]
         lengths = self.key_lengths(scene.program)
         if len(set(lengths)) > 1:
             lines.append(f"LENGTHS = {lengths}")
@@ -59,10 +54,11 @@ class RingPlugin(MethodPlugin[Ring]):
     def functions(
         self, scene: Scene, plugin: KernelPlugin[Any], inputs: Inputs, names: list[str]
     ) -> list[Function]:
-        sharding, masked = self.sharding(scene.program), bool(inputs.arguments)
+        p, spec = scene.program, self.spec(scene.program)
+        sharding, masked = self.sharding(p), bool(inputs.arguments)
         shape = plugin.mask_shape(scene) if masked else ()
-        writer = _Writer(scene, sharding, len(set(self.key_lengths(scene.program))) > 1, shape)
-        ordered = self.spec(scene.program).order != "contiguous"
+        writer = Writer(scene, sharding, self.key_lengths(p), shape, spec.return_lse)
+        ordered = spec.order != "contiguous"
         lines = ["q, k, v = (t[:, :, ORDER] for t in (q, k, v))"] if ordered else []
         if ordered and masked:
             rows = "[..., ORDER, :]" if shape[-2] > 1 else ""
@@ -71,21 +67,28 @@ class RingPlugin(MethodPlugin[Ring]):
         if masked:
             last = f"Shard({len(shape) - 2})" if shape[-2] > 1 else "Replicate()"
             lines += sharding.shard_mask("attn_mask", shape, last)
-        parts, around = "shard(q), shard(k), shard(v)", list[Function]()
-        ring = "Ring.apply({})"
+        own, back, around = "shard({})", "{}", list[Function]()
         if sharding.inner > 1:
-            parts = "to_heads(shard(q)), to_heads(shard(k)), to_heads(shard(v))"
-            ring = "to_length(Ring.apply({}))"
+            own, back = "to_heads(shard({}))", "to_length({})"
             around = [
                 redistributed("to_heads", "More of the length, of fewer heads.", sharding, 2, 1),
                 redistributed("to_length", "Less of the length, of more heads.", sharding, 1, 2),
             ]
-        given = ", ".join([parts, *inputs.arguments, "attend"])
-        back = "[:, :, ORDER.argsort()]" if ordered else ""
-        lines.append(f"return unshard({ring.format(given)}){back}")
+        parts = ", ".join(own.format(name) for name in ("q", "k", "v"))
+        out, lse = back.format("out"), back.format("lse") if spec.return_lse else ""
+        first: list[Function] = []
+        if p.training is not None:
+            first = [writer.autograd()]
+            results = "out, lse" if spec.return_lse else "out"
+            lines.append(
+                f"{results} = Ring.apply({', '.join([parts, *inputs.arguments, 'attend'])})"
+            )
+        else:
+            lines += [f"q, k, v = {parts}", *writer.forward("attn_mask")]
+            out = back.format(f"out{writer.narrowed}")
+        lines.append(sharding.unsharded(out, lse, "ORDER.argsort()" if ordered else ""))
         return [
-            sharding.shard(), sharding.unshard(), *around, writer.block(), MERGE.splitlines(),
-            writer.rotate(), writer.ring(scene.program.training is not None),
+            sharding.shard(), sharding.unshard(spec.return_lse), *around, *writer.steps(), *first,
             attention(scene, names, lines),
         ]  # fmt: skip
 
@@ -107,132 +110,6 @@ class RingPlugin(MethodPlugin[Ring]):
         multiple = degree * (2 if order == "zigzag" else 1)
         if shape.q_len != shape.kv_len or shape.q_len % multiple or not shape.q_len:
             yield Problem("shape.q_len", f"expected kv_len, a multiple of {multiple} for {order}")
-
-
-class _Writer:
-    """Writes the functions of one ring; `mask` is the mask's shape, () for none."""
-
-    def __init__(
-        self, scene: Scene, sharding: Sharding, uneven: bool, mask: tuple[int, ...]
-    ) -> None:
-        self.scene, self.sharding, self.uneven = scene, sharding, uneven
-        self.masked, self.splits = bool(mask), bool(mask) and mask[-1] > 1
-        kernel = scene.program.kernel
-        self.scale = scene.scale_text(getattr(kernel, "scale", None))
-        half = scene.program.q.dtype in ("bfloat16", "float16")
-        self.wide = ".float()" if half else ""
-        self.mask = ", mask" if self.masked else ""
-
-    def scores(self) -> list[str]:
-        lines = [f"scores = {self.scale} * (q @ k.mT){self.wide}"]
-        if self.masked:
-            lines.append('scores = scores.masked_fill(~mask, float("-inf"))')
-        return lines
-
-    def shifted(self) -> str:
-        return '(scores - lse.masked_fill(lse == float("-inf"), 0)).exp()'
-
-    def block(self) -> Function:
-        """Attention to one rank's keys."""
-        narrow = ".to(v.dtype)" if self.wide else ""
-        wide = f"({'probs' + narrow} @ v){self.wide}" if self.wide else "probs @ v"
-        return [
-            f"def attend(q, k, v{self.mask}):",
-            '    """Attention to some of the keys, and its log-sum-exp."""',
-            *indented(self.scores()),
-            "    lse = scores.logsumexp(dim=-1, keepdim=True)",
-            f"    probs = {self.shifted()}",
-            f"    return {wide}, lse",
-        ]
-
-    def rotate(self) -> Function:
-        """Sending on."""
-        fresh = "torch.empty_like(t)"
-        if self.uneven:
-            size = "(*t.shape[:2], LENGTHS[(RANK - step) % SIZE], t.shape[3])"
-            fresh = f"t.new_empty({size})"
-        lines = ["tensors = [t.contiguous() for t in tensors]"]
-        if self.sharding.size == 1:
-            lines = ["return tensors  # there is nobody else"]
-        else:
-            to, source = "group_peer=(RANK + 1) % SIZE", "group_peer=(RANK - 1) % SIZE"
-            lines += [
-                f"received = [{fresh} for t in tensors]",
-                f"ops = [dist.P2POp(dist.isend, t, group=GROUP, {to}) for t in tensors]",
-                f"ops += [dist.P2POp(dist.irecv, t, group=GROUP, {source}) for t in received]",
-                "for work in dist.batch_isend_irecv(ops):", "    work.wait()", "return received",
-            ]  # fmt: skip
-        step = "step, " if self.uneven else ""
-        doc = '    """To the next rank, from the one before."""'
-        return [f"def rotate({step}*tensors):", doc, *indented(lines)]
-
-    def part(self, step: str) -> str:
-        """The columns of the mask of the keys that are there at that step."""
-        if not self.masked:
-            return ""
-        if not self.splits:
-            return ", mask"
-        source = f"(RANK - {step}) % SIZE" if step != "0" else "RANK"
-        return f", masks[{source}]"
-
-    def split(self) -> list[str]:
-        if not self.splits:
-            return []
-        cut = "LENGTHS" if self.uneven else str(chunks(*self._keys())[0])
-        return [f"masks = mask.split({cut}, dim=-1)"]
-
-    def _keys(self) -> tuple[int, int]:
-        return self.scene.program.shape.kv_len, self.sharding.size
-
-    def ring(self, trains: bool) -> Function:
-        """The autograd function."""
-        step = "step, " if self.uneven else ""
-        back = ".to(q.dtype)" if self.wide else ""
-        own = ["kv = k, v"] if trains else []
-        saved = f"q, *kv{self.mask}, out, lse"
-        keep = [f"ctx.save_for_backward({saved})"] if trains else []
-        forward = [
-            *own, *self.split(),
-            f"out, lse = attend(q, k, v{self.part('0')})",
-            "for step in range(1, SIZE):",
-            f"    k, v = rotate({step}k, v)",
-            f"    out, lse = merge(out, lse, *attend(q, k, v{self.part('step')}))",
-            *keep, f"return out{back}",
-        ]  # fmt: skip
-        lines = [
-            "class Ring(torch.autograd.Function):", "    @staticmethod",
-            f"    def forward(ctx, q, k, v{self.mask}, attend):", *indented(forward, 2),
-        ]  # fmt: skip
-        if not trains:
-            return lines
-        after = "step + 1, " if self.uneven else ""
-        inner = ["mask = masks[(RANK - step) % SIZE]"] if self.splits else []
-        grads = [
-            f"q, k, v{self.mask}, out, lse = ctx.saved_tensors", *self.split(),
-            f"dout = dout{self.wide}" if self.wide else "",
-            "delta = (dout * out).sum(dim=-1, keepdim=True)",
-            "dq, dk, dv = torch.zeros_like(out[..., :1]), torch.zeros_like(k), torch.zeros_like(v)",
-            "for step in range(SIZE):",
-            *indented([*inner, *self.scores(), f"probs = {self.shifted()}"]),
-            f"    ds = {self.scale} * probs * (dout @ v{self.wide}.mT - delta)",
-            f"    dq = dq + ds @ k{self.wide}",
-            f"    dk, dv = dk + ds.mT @ q{self.wide}, dv + probs.mT @ dout",
-            f"    k, v, dk, dv = rotate({after}k, v, dk, dv)",
-            f"return {self.returned()}",
-        ]  # fmt: skip
-        grads = [line for line in grads if line]
-        return [
-            *lines,
-            "",
-            "    @staticmethod",
-            "    def backward(ctx, dout):",
-            *indented(grads, 2),
-        ]
-
-    def returned(self) -> str:
-        back = ".to(q.dtype)" if self.wide else ""
-        nothing = ", None" * (1 + self.masked)
-        return f"dq{back}, dk{back}, dv{back}{nothing}"
 
 
 PLUGIN = RingPlugin()

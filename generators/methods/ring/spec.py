@@ -18,9 +18,11 @@ class Ring:
     sequence is dealt out: `contiguous` parts; `zigzag`, of which each rank has one from the front
     and its counterpart from the end; or `striped`, every n-th position. `ulysses`: so many
     neighbouring ranks exchange positions for heads first (see `Ulysses`), so that the ring has as
-    many times fewer ranks, each of them some of the heads: two dimensions of the mesh."""
+    many times fewer ranks, each of them some of the heads: two dimensions of the mesh.
+    `return_lse`: the merged log-sum-exp is a result too, and has a gradient."""
 
     __pydantic_config__ = STRICT
     kind: Literal["ring"] = "ring"
     order: Literal["contiguous", "zigzag", "striped"] = "contiguous"
     ulysses: Annotated[int, Field(ge=1, le=8)] = 1
+    return_lse: bool = False

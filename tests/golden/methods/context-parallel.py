@@ -35,15 +35,12 @@ def flash_backward(dout, q, k, v, out, lse, _1, _2, _3, _4, p, causal, *_, scale
 
 
 def shard(x):
-    """This rank's part of what every rank has."""
     x = DTensor.from_local(x, MESH, [Replicate()])
     return x.redistribute(MESH, [Shard(2)]).to_local()
 
 
 def unshard(x):
-    """All of it, of this rank's part."""
-    x = DTensor.from_local(x, MESH, [Shard(2)])
-    return x.full_tensor()
+    return DTensor.from_local(x, MESH, [Shard(2)]).full_tensor()
 
 
 class Attention(torch.nn.Module):

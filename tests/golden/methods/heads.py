@@ -22,15 +22,12 @@ MESH = init_device_mesh("cpu", (4,))
 
 
 def shard(x):
-    """This rank's part of what every rank has."""
     x = DTensor.from_local(x, MESH, [Replicate()])
     return x.redistribute(MESH, [Shard(1)]).to_local()
 
 
 def unshard(x):
-    """All of it, of this rank's part."""
-    x = DTensor.from_local(x, MESH, [Shard(1)])
-    return x.full_tensor()
+    return DTensor.from_local(x, MESH, [Shard(1)]).full_tensor()
 
 
 def attend(q, k, v, mask):

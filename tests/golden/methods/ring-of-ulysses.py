@@ -24,15 +24,12 @@ ORDER = torch.stack((parts[:2], parts[2:].flip(0)), dim=1).flatten()
 
 
 def shard(x):
-    """This rank's part of what every rank has."""
     x = DTensor.from_local(x, MESH, [Replicate(), Replicate()])
     return x.redistribute(MESH, [Shard(2), Shard(2)]).to_local()
 
 
 def unshard(x):
-    """All of it, of this rank's part."""
-    x = DTensor.from_local(x, MESH, [Shard(2), Shard(2)])
-    return x.full_tensor()
+    return DTensor.from_local(x, MESH, [Shard(2), Shard(2)]).full_tensor()
 
 
 def to_heads(x):
@@ -65,9 +62,12 @@ def merge(out, lse, other, other_lse):
 
 def rotate(*tensors):
     """To the next rank, from the one before."""
-    tensors = [t.contiguous() for t in tensors]
-    received = [torch.empty_like(t) for t in tensors]
-    ops = [dist.P2POp(dist.isend, t, group=GROUP, group_peer=(RANK + 1) % SIZE) for t in tensors]
+    received = [t.new_empty(t.shape) for t in tensors]
+    ops = [
+        dist.P2POp(
+            dist.isend, t.contiguous(), group=GROUP, group_peer=(RANK + 1) % SIZE
+        ) for t in tensors
+    ]
     ops += [dist.P2POp(dist.irecv, t, group=GROUP, group_peer=(RANK - 1) % SIZE) for t in received]
     for work in dist.batch_isend_irecv(ops):
         work.wait()
@@ -110,13 +110,8 @@ def attention(q, k, v, attn_mask):
     attn_mask = DTensor.from_local(attn_mask, MESH, [Replicate(), Replicate()]).redistribute(
         MESH, [Shard(2), Replicate()]
     ).to_local()
-    return unshard(
-        to_length(
-            Ring.apply(
-                to_heads(shard(q)), to_heads(shard(k)), to_heads(shard(v)), attn_mask, attend
-            )
-        )
-    )[:, :, ORDER.argsort()]
+    out = Ring.apply(to_heads(shard(q)), to_heads(shard(k)), to_heads(shard(v)), attn_mask, attend)
+    return unshard(to_length(out))[:, :, ORDER.argsort()]
 
 
 def reference(q, k, v, attn_mask):

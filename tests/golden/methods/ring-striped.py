@@ -18,20 +18,17 @@ def inputs():
 
 dist.init_process_group("gloo")
 MESH = init_device_mesh("cpu", (4,))
-RANK, SIZE, GROUP = MESH.get_local_rank(), 4, MESH.get_group()
+RANK, SIZE = dist.get_rank(), 4
 ORDER = torch.arange(16).view(-1, 4).T.flatten()
 
 
 def shard(x):
-    """This rank's part of what every rank has."""
     x = DTensor.from_local(x, MESH, [Replicate()])
     return x.redistribute(MESH, [Shard(2)]).to_local()
 
 
 def unshard(x):
-    """All of it, of this rank's part."""
-    x = DTensor.from_local(x, MESH, [Shard(2)])
-    return x.full_tensor()
+    return DTensor.from_local(x, MESH, [Shard(2)]).full_tensor()
 
 
 def attend(q, k, v, mask):
@@ -52,10 +49,9 @@ def merge(out, lse, other, other_lse):
 
 def rotate(*tensors):
     """To the next rank, from the one before."""
-    tensors = [t.contiguous() for t in tensors]
-    received = [torch.empty_like(t) for t in tensors]
-    ops = [dist.P2POp(dist.isend, t, group=GROUP, group_peer=(RANK + 1) % SIZE) for t in tensors]
-    ops += [dist.P2POp(dist.irecv, t, group=GROUP, group_peer=(RANK - 1) % SIZE) for t in received]
+    received = [t.new_empty(t.shape) for t in tensors]
+    ops = [dist.P2POp(dist.isend, t.contiguous(), (RANK + 1) % SIZE) for t in tensors]
+    ops += [dist.P2POp(dist.irecv, t, (RANK - 1) % SIZE) for t in received]
     for work in dist.batch_isend_irecv(ops):
         work.wait()
     return received
@@ -97,9 +93,8 @@ def attention(q, k, v, attn_mask):
     attn_mask = DTensor.from_local(attn_mask, MESH, [Replicate()]).redistribute(
         MESH, [Shard(2)]
     ).to_local()
-    return unshard(Ring.apply(shard(q), shard(k), shard(v), attn_mask, attend))[
-        :, :, ORDER.argsort()
-    ]
+    out = Ring.apply(shard(q), shard(k), shard(v), attn_mask, attend)
+    return unshard(out)[:, :, ORDER.argsort()]
 
 
 def reference(q, k, v, attn_mask):

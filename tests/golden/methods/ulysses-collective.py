@@ -23,7 +23,6 @@ MESH = init_device_mesh("cpu", (4,))
 
 
 def shard(x):
-    """This rank's part of what every rank has."""
     x = DTensor.from_local(x, MESH, [Replicate()])
     return x.redistribute(MESH, [Shard(2)]).to_local()
 
@@ -43,9 +42,7 @@ def to_length(x):
 
 
 def unshard(x):
-    """All of it, of this rank's part."""
-    x = DTensor.from_local(x, MESH, [Shard(2)])
-    return x.full_tensor()
+    return DTensor.from_local(x, MESH, [Shard(2)]).full_tensor()
 
 
 def attend(q, k, v, mask):

@@ -1,0 +1,117 @@
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
+
+
+def inputs():
+    torch.manual_seed(0)
+    q = torch.randn(2, 2, 7, 8).requires_grad_()
+    k = torch.randn(2, 2, 5, 8).requires_grad_()
+    v = torch.randn(2, 2, 5, 8).requires_grad_()
+    document = torch.randint(2, (7,)).sort().values
+    q_idx = torch.arange(7)[:, None]
+    kv_idx = torch.arange(5)
+    attn_mask = ((document[q_idx] == document[kv_idx]) & (q_idx >= kv_idx)).expand(1, 1, 7, 5)
+    return q, k, v, attn_mask
+
+
+dist.init_process_group("gloo")
+MESH = init_device_mesh("cpu", (4,))
+RANK, SIZE = dist.get_rank(), 4
+LENGTHS = [2, 2, 1, 0]
+
+
+def shard(x):
+    x = DTensor.from_local(x, MESH, [Replicate()])
+    return x.redistribute(MESH, [Shard(2)]).to_local()
+
+
+def unshard(x, dim):
+    return DTensor.from_local(
+        x, MESH, [Shard(2)], shape=torch.Size((2, 2, 7, dim)), stride=(14 * dim, 7 * dim, dim, 1)
+    ).full_tensor()
+
+
+def attend(q, k, v, mask):
+    """Attention to some of the keys, and its log-sum-exp."""
+    scores = 8 ** -0.5 * (q @ k.mT)
+    scores = scores.masked_fill(~mask, float("-inf"))
+    lse = scores.logsumexp(dim=-1, keepdim=True)
+    probs = (scores - lse.masked_fill(lse == float("-inf"), 0)).exp()
+    return probs @ v, lse
+
+
+def merge(out, lse, other, other_lse):
+    """Attention to the keys of both."""
+    total = torch.logaddexp(lse, other_lse)
+    shift = total.masked_fill(total == float("-inf"), 0)
+    return (lse - shift).exp() * out + (other_lse - shift).exp() * other, total
+
+
+def rotate(step, *tensors):
+    """To the next rank, from the one before."""
+    received = [
+        t.new_empty((*t.shape[:2], LENGTHS[(RANK - step) % SIZE], t.shape[3])) for t in tensors
+    ]
+    ops = [dist.P2POp(dist.isend, t.contiguous(), (RANK + 1) % SIZE) for t in tensors]
+    ops += [dist.P2POp(dist.irecv, t, (RANK - 1) % SIZE) for t in received]
+    for work in dist.batch_isend_irecv(ops):
+        work.wait()
+    return received
+
+
+class Ring(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, v, mask, attend):
+        kv = k, v
+        masks = mask.split(LENGTHS, dim=-1)
+        out, lse = attend(q, k, v, masks[RANK])
+        for step in range(1, SIZE):
+            k, v = rotate(step, k, v)
+            out, lse = merge(out, lse, *attend(q, k, v, masks[(RANK - step) % SIZE]))
+        ctx.save_for_backward(q, *kv, mask, out, lse)
+        return out, lse
+
+    @staticmethod
+    def backward(ctx, dout, dlse):
+        q, k, v, mask, out, lse = ctx.saved_tensors
+        masks = mask.split(LENGTHS, dim=-1)
+        delta = (dout * out).sum(dim=-1, keepdim=True) - dlse
+        dq, dk, dv = torch.zeros_like(out[..., :1]), torch.zeros_like(k), torch.zeros_like(v)
+        for step in range(SIZE):
+            mask = masks[(RANK - step) % SIZE]
+            scores = 8 ** -0.5 * (q @ k.mT)
+            scores = scores.masked_fill(~mask, float("-inf"))
+            probs = (scores - lse.masked_fill(lse == float("-inf"), 0)).exp()
+            ds = 8 ** -0.5 * probs * (dout @ v.mT - delta)
+            dq = dq + ds @ k
+            dk, dv = dk + ds.mT @ q, dv + probs.mT @ dout
+            k, v, dk, dv = rotate(step + 1, k, v, dk, dv)
+        return dq, dk, dv, None, None
+
+
+def attention(q, k, v, attn_mask):
+    attn_mask = DTensor.from_local(attn_mask, MESH, [Replicate()]).redistribute(
+        MESH, [Shard(2)]
+    ).to_local()
+    out, lse = Ring.apply(shard(q), shard(k), shard(v), attn_mask, attend)
+    return unshard(out, 8), unshard(lse, 1)[:, :, :, 0]
+
+
+def reference(q, k, v, attn_mask):
+    scores = 8 ** -0.5 * (q @ k.mT)
+    scores = scores.masked_fill(~attn_mask, float("-inf"))
+    dead = (scores == float("-inf")).all(dim=-1, keepdim=True)
+    probs = torch.softmax(scores.masked_fill(dead, 0), dim=-1).masked_fill(dead, 0)
+    return probs @ v, scores.logsumexp(dim=-1)
+
+
+def run(fn, args):
+    q, k, v, *_ = args
+    out, lse = fn(*args)
+    generator = torch.Generator().manual_seed(1)
+    dout = torch.randn(out.shape, generator=generator).to(out.dtype)
+    dlse = torch.randn(lse.shape, generator=generator).to(lse.dtype)
+    dq, dk, dv = torch.autograd.grad((out, lse), (q, k, v), (dout, dlse))
+    return {"out": out, "lse": lse, "dq": dq, "dk": dk, "dv": dv}

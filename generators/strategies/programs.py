@@ -14,6 +14,7 @@ from attnfuzz.generators.strategies.draws import Draw, allowed, weighted
 from attnfuzz.generators.strategies.kernel import Parts, drawing_of
 from attnfuzz.generators.strategies.modes import InModes
 from attnfuzz.generators.strategies.parallel import Parallel
+from attnfuzz.generators.strategies.provider import without_spans
 from attnfuzz.generators.strategies.swarm import EVERYTHING, MAX_COST, PROFILES, Swarm
 
 MAX_DRAWN = MAX_COST // 4
@@ -61,7 +62,7 @@ class Programs:
 
 @st.composite
 def _programs(draw: DrawFn, parts: Programs) -> Program:
-    return parts.draw(draw)
+    return parts.draw(without_spans(draw))
 
 
 @lru_cache(maxsize=64)

@@ -10,6 +10,7 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 
 from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.strategies.changing import Changing
 from attnfuzz.generators.strategies.draws import Draw, allowed, weighted
 from attnfuzz.generators.strategies.kernel import Parts, drawing_of
 from attnfuzz.generators.strategies.modes import InModes
@@ -45,6 +46,7 @@ class Programs:
         parts = Parts.of(swarm)
         self.parallel = Parallel(swarm) if profile.ranks == "methods" else None
         self.modes = InModes(swarm)
+        self.changing = Changing(swarm)
         self.drawings = {kernel: drawing_of(kernel, parts) for _, kernel in kernels}
 
     def draw(self, draw: Draw) -> Program:
@@ -57,7 +59,8 @@ class Programs:
         if not self.redraws or program.compile is None or plugin_of(program).package is not None:
             return program
         affordable = MAX_DRAWN // max(1, multiply_adds(program))
-        return replace(program, draws=min(draw(self.draws), affordable))
+        program = replace(program, draws=min(draw(self.draws), affordable))
+        return self.changing.draw(draw, program)
 
 
 @st.composite

@@ -17,9 +17,9 @@ from attnfuzz.generators.model.choices import choices
 from attnfuzz.generators.model.expressions import mask_axes, nodes
 from attnfuzz.generators.model.indices import Axis
 from attnfuzz.generators.model.problem import Problem
-from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.model.program import Argument, Program
 from attnfuzz.generators.model.scores import MaskedScore, ScoreMod
-from attnfuzz.generators.render.captures import Extents
+from attnfuzz.generators.render.captures import NUMBER, Extents
 from attnfuzz.generators.render.dense import may_hide_everything
 from attnfuzz.generators.render.expressions import Expr
 from attnfuzz.generators.render.mods import INDICES, Mod, mask_mod, on_grids, score_mod
@@ -36,6 +36,7 @@ class FlexPlugin(KernelPlugin[Flex]):
 
     spec_class = Flex
     labels = ("module: flex attention",)
+    rewritable = True
     takes_nothing = frozenset({"batch"})  # eagerly it divides by the number of heads
     takes_score_mod = True
     refusals = REFUSALS
@@ -119,8 +120,8 @@ class FlexPlugin(KernelPlugin[Flex]):
             statements += self._made_here(mask.made, spec.block_mask, scene)
             if spec.block_mask.steps_inside or spec.block_mask.made != "outside":
                 statements += journey.statements(spec.block_mask, scene.extents, scene.device)
-        if spec.scale is not None:
-            args.append(f"scale={spec.scale!r}")
+        if spec.scale is not None or scene.scale_varies:
+            args.append(f"scale={scene.scale_text(spec.scale)}")
         if spec.enable_gqa:
             args.append("enable_gqa=True")
         if spec.kernel_options:
@@ -224,6 +225,9 @@ class FlexPlugin(KernelPlugin[Flex]):
     def propagates_nan(self, kernel: Flex) -> bool:
         return True
 
+    def takes_argument(self, kernel: Flex, argument: Argument) -> bool:
+        return argument.what == "number" or (kernel.scale is None and argument.given != "tensor")
+
     def gqa_enabled(self, kernel: Flex) -> bool:
         return kernel.enable_gqa
 
@@ -257,9 +261,9 @@ class FlexPlugin(KernelPlugin[Flex]):
     def _fitted(self, p: Program) -> Flex:
         kernel = self.spec(p)
         kernel = replace(kernel, enable_gqa=kernel.enable_gqa or is_grouped(p))
-        spec = kernel.block_mask
-        if p.mask is None or spec is None:
+        if p.mask is None:
             return replace(kernel, block_mask=None)
+        spec = kernel.block_mask or BlockMaskSpec()
         depends = mask_axes(p.mask)
         batch, heads = spec.batch or "b" in depends, spec.heads or "h" in depends
         spare = spec.spare_batch if batch else 0
@@ -348,7 +352,7 @@ def block_mask(made: str, spec: BlockMaskSpec, scene: Scene, device: str) -> lis
 
 def copies(mod: Mod) -> list[str]:
     """Statements that make the tables of a mod no inputs of the attention function."""
-    return [f"{name} = {name}.clone()" for name in mod.tables]
+    return [f"{name} = {name}.clone()" for name in mod.tables if name != NUMBER]
 
 
 def changes_dtype(mod: Mod) -> bool:

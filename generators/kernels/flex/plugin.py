@@ -24,7 +24,7 @@ from attnfuzz.generators.render.dense import may_hide_everything
 from attnfuzz.generators.render.expressions import Expr
 from attnfuzz.generators.render.mods import INDICES, Mod, mask_mod, on_grids, score_mod
 from attnfuzz.generators.render.scene import Scene, indented
-from attnfuzz.generators.render.sizes import commas, plus
+from attnfuzz.generators.render.sizes import commas, largest, plus
 
 Mods = tuple[Mod | None, Mod | None]
 
@@ -51,7 +51,7 @@ class FlexPlugin(KernelPlugin[Flex]):
         if p.score_mod is not None:
             self._score_inputs(score_mod(p.score_mod, scene, spec.mods), scene, inputs)
         if spec.block_mask is not None and p.mask is not None:
-            built = built_extents(scene, spec.block_mask)
+            built = reached_extents(scene, spec.block_mask)
             written = joined_mask_mod if spec.joints == "functions" else mask_mod
             mod = written(p.mask, scene, built, spec.mods)
             self._mask_inputs(mod, spec.block_mask, scene, inputs)
@@ -216,6 +216,7 @@ class FlexPlugin(KernelPlugin[Flex]):
                 "kernel.block_mask.spare_batch", "expected 0: the mask is built for no batch"
             )
 
+        yield from _other_extents(p, spec)
         if spec.compiled and spec.compiled_call:
             yield Problem("kernel.block_mask.compiled_call", "expected one way of compiling it")
         if differentiates(p) and not all(getattr(s, "q_blocks", True) for s in spec.steps):
@@ -232,7 +233,8 @@ class FlexPlugin(KernelPlugin[Flex]):
         return kernel.enable_gqa
 
     def selects_masked(self, kernel: Flex) -> bool:
-        return kernel.block_mask is not None and not kernel.block_mask.steps
+        made = kernel.block_mask
+        return made is not None and not made.steps and not any(made.other)
 
     def returns_lse(self, kernel: Flex) -> bool:
         return kernel.return_lse
@@ -268,7 +270,10 @@ class FlexPlugin(KernelPlugin[Flex]):
         batch, heads = spec.batch or "b" in depends, spec.heads or "h" in depends
         spare = spec.spare_batch if batch else 0
         inside = spec.steps_inside and bool(spec.steps) and spec.made == "outside"
-        fitting = replace(spec, batch=batch, heads=heads, spare_batch=spare, steps_inside=inside)
+        other = (spec.other[0] if batch else 0, spec.other[1] if heads else 0, *spec.other[2:])
+        fitting = replace(
+            spec, batch=batch, heads=heads, spare_batch=spare, steps_inside=inside, other=other
+        )
         return replace(kernel, block_mask=fitting)
 
     def variants(self, program: Program) -> Iterator[tuple[str, Flex]]:
@@ -277,6 +282,25 @@ class FlexPlugin(KernelPlugin[Flex]):
         block_mask = BlockMaskSpec(batch=True, heads=True) if program.mask is not None else None
         scale = getattr(program.kernel, "scale", None)
         yield "flex", Flex(scale=scale, block_mask=block_mask, enable_gqa=is_grouped(program))
+
+
+def _other_extents(p: Program, spec: BlockMaskSpec) -> Iterator[Problem]:
+    """What a BlockMask for other extents than the call's needs and is not so."""
+    if not any(spec.other):
+        return
+    key, shape = "kernel.block_mask.other", p.shape
+    own = (shape.batch, shape.q_heads, shape.q_len, shape.kv_len)
+    if any(extent + more < 1 for extent, more in zip(own, spec.other, strict=True) if more):
+        yield Problem(key, "expected no less than one of each")
+    for name, more, there in (
+        ("batch", spec.other[0], spec.batch), ("heads", spec.other[1], spec.heads),
+    ):  # fmt: skip
+        if more and not there:
+            yield Problem(key, f"expected 0 for {name}: the mask is built for none")
+    if p.calls or p.mesh is not None:
+        yield Problem(key, "expected zeros with several calls or a mesh")
+    if spec.steps or spec.spare_batch or any(spec.built_for_extra):
+        yield Problem(key, "expected zeros where the mask is cut afterwards")
 
 
 def _block_mask_features(spec: BlockMaskSpec, axes: frozenset[Axis]) -> Iterator[str]:
@@ -305,18 +329,30 @@ def _block_mask_features(spec: BlockMaskSpec, axes: frozenset[Axis]) -> Iterator
         yield "block_mask.adjusted"
     if spec.spare_batch:
         yield "block_mask.spare_batch"
+    for name, more in zip(("batch", "heads", "q_len", "kv_len"), spec.other, strict=True):
+        if more:
+            yield f"block_mask.other.{name}"
+            yield f"block_mask.other.{'more' if more > 0 else 'fewer'}"
     forced = [name for name, axis in (("batch", "b"), ("heads", "h")) if axis in axes]
     yield from choices(spec, "block_mask", but=("made", *forced))
 
 
 def built_extents(scene: Scene, spec: BlockMaskSpec) -> Extents:
-    """What the BlockMask is built for, hence how far the mask's tables must reach."""
+    """What the BlockMask is built for."""
     q_extra, kv_extra = spec.built_for_extra
     first = journey.extents_before(spec, scene.extents)
-    return Extents(
+    built = Extents(
         plus(first.b, spec.spare_batch), first.h,
         plus(first.q_idx, q_extra), plus(first.kv_idx, kv_extra),
     )  # fmt: skip
+    return Extents(*(plus(size, more) for size, more in zip(built, spec.other, strict=True)))
+
+
+def reached_extents(scene: Scene, spec: BlockMaskSpec) -> Extents:
+    """How far the mask's tables must reach: as far as it is built, and as far as it is used."""
+    built = built_extents(scene, spec)
+    pairs = zip(built, scene.extents, strict=True)
+    return Extents(*map(largest, *zip(*pairs, strict=True))) if any(spec.other) else built
 
 
 def block_mask(made: str, spec: BlockMaskSpec, scene: Scene, device: str) -> list[str]:

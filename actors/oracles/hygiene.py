@@ -2,9 +2,10 @@
 falling back.
 
 One function may be compiled once per distinct call shape (and number that it is given), and once
-more where dynamo first specialises and then generalises. Where one run calls it more than once, the job says for how many
-shapes and integers (`oracles.shapes`). A recompile because the grad mode or functorch's state
-changed does not count: reentrant checkpointing and transforms change them. Costs nothing.
+more where dynamo first specialises and then generalises. Where one run calls it more than once, the
+job says for how many shapes and integers (`oracles.shapes`). A recompile because the grad mode or
+functorch's state changed does not count: reentrant checkpointing and transforms change them. Costs
+nothing.
 """
 
 from __future__ import annotations

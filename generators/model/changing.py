@@ -35,7 +35,9 @@ def settled(program: Program, value: float) -> Program:
     if argument.what == "number":
         return with_constant(alone, int(value))
     kernel = alone.kernel
-    return replace(alone, kernel=replace(kernel, scale=value)) if hasattr(kernel, "scale") else alone
+    return (
+        replace(alone, kernel=replace(kernel, scale=value)) if hasattr(kernel, "scale") else alone
+    )
 
 
 def changing_problems(p: Program) -> Iterator[Problem]:
@@ -56,7 +58,9 @@ def _argument(p: Program) -> Iterator[Problem]:
     argument, count = p.argument, captured(p)
     wanted = int(argument is not None and argument.what == "number")
     if count != wanted:
-        yield Problem("argument", f"expected {'one' if wanted else 'no'} place where it is captured")
+        yield Problem(
+            "argument", f"expected {'one' if wanted else 'no'} place where it is captured"
+        )
     if argument is None:
         return
     if not plugin_of(p).takes_argument(p.kernel, argument):

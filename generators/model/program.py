@@ -253,9 +253,10 @@ class Program:
     layouts of the others are ignored. `draws`: how often the last call is done again with other
     numbers, those of the seeds `seed + 1`, `seed + 2` and so on; `in_place`: written into the
     tensors of the first call, as an optimizer writes parameters. `argument`: a number that is
-    another in each call. `transform`: a functorch transform around the call. `grad_mode`: the mode a forward-only program runs in. `autocast`: a
-    CPU autocast region inside the attention function. `dirty_memory`: glibc fills fresh memory
-    with 0xFE bytes, so that uninitialised reads show.
+    another in each call. `transform`: a functorch transform around the call.
+    `grad_mode`: the mode a forward-only program runs in. `autocast`: a CPU autocast region inside
+    the attention function. `dirty_memory`: glibc fills fresh memory with 0xFE bytes, so that
+    uninitialised reads show.
     """
 
     __pydantic_config__ = STRICT
@@ -284,6 +285,6 @@ class Program:
 
 
 __all__ = [
-    "Argument", "Call", "Compile", "Handwritten", "Input", "Kernel", "Layout", "Marks", "Mesh", "Modes",
-    "Program", "Sdpa", "Shape", "Surround", "Training",
+    "Argument", "Call", "Compile", "Handwritten", "Input", "Kernel", "Layout", "Marks", "Mesh",
+    "Modes", "Program", "Sdpa", "Shape", "Surround", "Training",
 ]  # fmt: skip

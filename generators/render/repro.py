@@ -6,6 +6,7 @@ import re
 import textwrap
 from collections.abc import Mapping
 from types import MappingProxyType
+
 from attnfuzz.generators.model.outcome import EAGER_REFUSES, Failure, FailureKind, said
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render.checks import Check, check_for

@@ -157,7 +157,7 @@ def test_a_script_goes_on_to_the_failing_call() -> None:
 
 def test_they_are_drawn_and_the_plain_program_stays_the_most_frequent() -> None:
     drawn = generate(20, 2000)
-    found = Counter(p.argument.what for p in drawn if p.argument is not None)
+    found: Counter[str] = Counter(p.argument.what for p in drawn if p.argument is not None)
     found["in_place"] = sum(p.in_place for p in drawn)
     found["other"] = sum(
         any(name.startswith("block_mask.other") for name in features(p)) for p in drawn

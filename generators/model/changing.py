@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.model.indices import IntArgument, IntConst
@@ -34,7 +35,7 @@ def settled(program: Program, value: float) -> Program:
     alone = replace(program, argument=None)
     if argument.what == "number":
         return with_constant(alone, int(value))
-    kernel = alone.kernel
+    kernel: Any = alone.kernel
     return (
         replace(alone, kernel=replace(kernel, scale=value)) if hasattr(kernel, "scale") else alone
     )

@@ -124,7 +124,7 @@ class Drawing(Composed):
         """A BlockMask for another batch or other heads than q has, seldom for another length, which
         torch refuses."""
         where = draw(self.other)
-        other = [0, 0, 0, 0]
+        other: Any = [0, 0, 0, 0]
         for place, extent in enumerate((shape.batch, shape.q_heads)):
             if where in (place, 2):
                 which = draw(self.of_batch)

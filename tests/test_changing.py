@@ -153,6 +153,7 @@ def test_a_script_goes_on_to_the_failing_call() -> None:
     )
     assert "for scale in [1.0, 2.0]:" in text
     assert "scale=scale" in text
+    assert "q, k, v = (t.double() for t in (q, k, v))" in text
 
 
 def test_they_are_drawn_and_the_plain_program_stays_the_most_frequent() -> None:

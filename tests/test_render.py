@@ -224,7 +224,7 @@ def lint(folder: Path) -> str:
     """Ruff's complaints about unused or undefined names, syntax and style."""
     rules = "E4,E7,E9,F,I,W"
     command = [sys.executable, "-m", "ruff", "check", "--isolated", "--no-cache", "-q"]
-    command += ["--line-length", "100"]
+    command += ["--line-length", "100", "--ignore", "E731"]  # a mod may be written as a lambda
     result = subprocess.run(
         [*command, "--select", rules, str(folder)], capture_output=True, text=True
     )

@@ -17,7 +17,7 @@ from attnfuzz.actors.child.phases import Phases
 from attnfuzz.actors.child.program_module import Outputs, ProgramModule
 from attnfuzz.actors.oracles import metadata, numbers
 from attnfuzz.actors.oracles.expectation import Expectation
-from attnfuzz.actors.oracles.hygiene import limit_is_the_programs
+from attnfuzz.actors.oracles.hygiene import calls_of, limit_is_the_programs
 from attnfuzz.actors.oracles.oracle import Oracle, Run
 from attnfuzz.actors.oracles.registry import ORACLES
 
@@ -105,7 +105,8 @@ class Execution:
         self.phases.enter("reference")
         with self._exceptions("reference", None):
             for call in range(len(self.program.calls)):
-                args = self._first_inputs.pop(0)
+                first = self._first_inputs.pop(0)
+                args = self.program.inputs(call) if self.program.rewrites else first
                 expectation = Expectation(
                     self.program, call, args, self.settings.get("compute_dtype"), self._flushes
                 )
@@ -312,7 +313,7 @@ class Execution:
         if layer not in (None, "eager") and "FailOnRecompileLimitHit" in "\n".join(sentences):
             dynamic = (self.compile or {}).get("dynamic")
             each = (self.settings.get("oracles") or {}).get("shapes") or 1
-            if limit_is_the_programs(self.program.calls, dynamic, each):
+            if limit_is_the_programs(calls_of(self), dynamic, each):
                 return "more static shapes than dynamo's recompile limit"
         return None
 

@@ -40,11 +40,14 @@ class ProgramModule:
         self._run_compiled = getattr(module, "run_compiled", self._run_attention)
         self._inputs: Callable[..., Any] = module.inputs
         seeds: list[tuple[int, ...]] = [(seed,) for seed in getattr(module, "SEEDS", ())]
-        self.calls: list[tuple[int, ...]] = [
-            tuple(c) for c in getattr(module, "CALLS", [()] * max(1, len(seeds)))
-        ]
+        numbers: list[tuple[Any, ...]] = [(one,) for one in getattr(module, "ARGUMENTS", ())]
+        one_shape = [()] * max(1, len(seeds), len(numbers))
+        self.calls: list[tuple[int, ...]] = [tuple(c) for c in getattr(module, "CALLS", one_shape)]
         """What `inputs` is given of the shape of each call."""
         self._seeds = seeds or [()] * len(self.calls)
+        self._numbers = numbers or [()] * len(self.calls)
+        self.rewrites = hasattr(module, "KEPT")
+        """Whether all calls have the same tensors, which `inputs` writes anew."""
 
     def runner(self, layer: str) -> Callable[[Callable[..., Any], tuple[Any, ...]], Outputs]:
         """What runs the function under test, as it is written ("eager") or compiled: `run`, in the
@@ -53,8 +56,16 @@ class ProgramModule:
 
     def inputs(self, call: int) -> tuple[Any, ...]:
         """Fresh arguments of that call: runs must not share what they may have written to."""
-        made = self._inputs(*self.calls[call], *self._seeds[call])
+        made = self._inputs(*self.calls[call], *self._seeds[call], *self._numbers[call])
         return made if isinstance(made, tuple) else tuple(made)
+
+    def compiled_for(self, numbers: bool) -> list[tuple[Any, ...]]:
+        """What of each call it may be compiled for: its shape, and its number too with `numbers`,
+        whose type matters."""
+        if not numbers:
+            return list(self.calls)
+        pairs = zip(self.calls, self._numbers, strict=True)
+        return [(*call, *map(repr, number)) for call, number in pairs]
 
     def is_redrawn(self, call: int) -> bool:
         """Whether that call has the shape of the call before it, and other numbers."""

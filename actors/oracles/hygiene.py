@@ -1,19 +1,22 @@
 """The hygiene oracle: no more compilations than shapes call for, no graph breaks, and no silent
 falling back.
 
-One function may be compiled once per distinct call shape, and once more where dynamo first
-specialises and then generalises. Where one run calls it more than once, the job says for how many
-shapes and integers (`oracles.shapes`). A recompile because the grad mode or functorch's state
-changed does not count: reentrant checkpointing and transforms change them. Costs nothing.
+One function may be compiled once per distinct call shape (and number that it is given), and once
+more where dynamo first specialises and then generalises. Where one run calls it more than once, the
+job says for how many shapes and integers (`oracles.shapes`). A recompile because the grad mode or
+functorch's state changed does not count: reentrant checkpointing and transforms change them. Costs
+nothing.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 
 from attnfuzz.actors.child.compiler_log import CompilerLog
 from attnfuzz.actors.child.outcomes import Data, Rejected, diff
-from attnfuzz.actors.oracles.oracle import Oracle, Run, fail_on
+from attnfuzz.actors.oracles.oracle import Judged, Oracle, Run, fail_on
 
 
 class Hygiene(Oracle):
@@ -24,7 +27,7 @@ class Hygiene(Oracle):
             return
         execution, log, call = self.execution, run.log, run.call
         assert execution.compile is not None
-        dynamic, calls = execution.compile.get("dynamic"), execution.program.calls
+        dynamic, calls = execution.compile.get("dynamic"), calls_of(execution)
         settings = execution.settings.get("oracles") or {}
         each = settings.get("shapes") or 1
         evidence = {"recompile reasons": "\n".join(log.recompiles())}
@@ -52,8 +55,15 @@ class Hygiene(Oracle):
                 raise Rejected(why)
 
 
+def calls_of(execution: Judged) -> list[tuple[Any, ...]]:
+    """What each call may be compiled for: its shape, and the number that it is given where that is
+    a Python number which the compiled function gets to see (`oracles.numbers` of the job)."""
+    settings = execution.settings.get("oracles") or {}
+    return execution.program.compiled_for(bool(settings.get("numbers")))
+
+
 def too_many_compilations(
-    log: CompilerLog, calls: list[tuple[int, ...]], dynamic: bool | None, call: int, each: int = 1
+    log: CompilerLog, calls: list[tuple[Any, ...]], dynamic: bool | None, call: int, each: int = 1
 ) -> list[Data]:
     """Frames compiled more often than the calls so far, `calls[: call + 1]`, justify, each of which
     has as many shapes."""
@@ -67,7 +77,7 @@ def too_many_compilations(
 
 
 def limit_is_the_programs(
-    calls: list[tuple[int, ...]], dynamic: bool | None, each: int = 1
+    calls: list[tuple[Any, ...]], dynamic: bool | None, each: int = 1
 ) -> bool:
     """Whether the program itself, with static shapes, has more shapes than dynamo's limit, `each`
     in every call."""

@@ -116,6 +116,14 @@ def shapes_a_call(program: Program) -> int:
     return drawn * (loop.shapes if loop is not None else 1)
 
 
+def numbers_are_guarded(program: Program) -> bool:
+    """Whether the compiled function gets to see a Python number that is another in each call."""
+    argument = program.argument
+    if argument is None or argument.given == "tensor":
+        return False
+    return argument.what == "scale" or plugin_of(program).takes_score_mod
+
+
 class RefusalLike(Protocol):
     """A refusal by design: a regular expression over "Type: message", and why it is one."""
 
@@ -196,6 +204,7 @@ class Job:
                 "denormal": "denormal" in {program.q.values, program.k.values, program.v.values},
                 "accumulates": differentiated and program.surround.checkpoint == "reentrant",
                 "eager_alone": program.mesh is not None or program.transform != "none",
+                "numbers": numbers_are_guarded(program),
                 "breaks": list(plugin_of(program).breaks(program)),
                 "disables": program.surround.integration == "disable",
                 "shapes": shapes_a_call(program),

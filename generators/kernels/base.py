@@ -16,7 +16,7 @@ from attnfuzz.generators.kernels.refusal import Refusal
 from attnfuzz.generators.kernels.specs import Kernel
 from attnfuzz.generators.model.choices import choices
 from attnfuzz.generators.model.problem import Problem
-from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.model.program import Argument, Program
 from attnfuzz.generators.render.mods import Mod
 from attnfuzz.generators.render.scene import Scene
 
@@ -161,6 +161,10 @@ class KernelPlugin(Generic[K]):
     recognised_as_sdpa: ClassVar[bool] = False
     """Whether Inductor may recognise SDPA in it, and run that instead."""
 
+    rewritable: ClassVar[bool] = False
+    """Whether further draws may be written into the arguments of the first call: its results are
+    tensors of their own."""
+
     takes_nothing: ClassVar[frozenset[str]] = frozenset()
     """Which of "batch" and "heads" may be empty, beside the lengths."""
 
@@ -248,6 +252,10 @@ class KernelPlugin(Generic[K]):
     def keeps_layout(self, kernel: K) -> bool:
         """Whether its result is `[B, Hq, Lq, Dv]`."""
         return True
+
+    def takes_argument(self, kernel: K, argument: Argument) -> bool:
+        """Whether it may be given a number that is another in each call."""
+        return False
 
     def wrappable(self, kernel: K) -> bool:
         """Whether it is a function of q, k, v and a mask, with the gradients of a plain softmax,

@@ -6,11 +6,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from attnfuzz.generators.kernels.base import Inputs
+from attnfuzz.generators.kernels.base import Inputs, K, KernelPlugin
 from attnfuzz.generators.model.problem import Problem
 from attnfuzz.generators.model.program import Program, Surround
 from attnfuzz.generators.render.scene import Scene, dtype_argument
 from attnfuzz.generators.render.sizes import commas
+
+
+class ModulePlugin(KernelPlugin[K]):
+    """A kernel that is a module of torch.nn."""
+
+    def keeps_layout(self, kernel: K) -> bool:
+        return False
+
+    def depends_on_batch(self, kernel: K) -> bool:
+        """Padding differs between entries; and the batch is not every argument's first dimension,
+        nor the result's."""
+        return True
 
 
 def weight(inputs: Inputs, name: str, text: str, trained: bool) -> None:

@@ -38,9 +38,10 @@ def is_constant(node: Node) -> bool:
     """The expression is a Python number, as opposed to a tensor."""
     match node:
         case scores.FromIndex(index=index):
-            return isinstance(index, indices.IntConst)
+            return isinstance(index, indices.IntConst | indices.IntArgument)
         case _:
-            return isinstance(node, indices.IntConst | scores.FloatConst)
+            numbers = indices.IntConst | indices.IntArgument | scores.FloatConst
+            return isinstance(node, numbers)
 
 
 def is_boolean(node: Node) -> bool:

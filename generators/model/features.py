@@ -79,6 +79,9 @@ def _features(p: Program) -> Iterator[str]:
     yield from _calls(p)
     if p.draws:
         yield "draws"
+    if p.argument is not None:
+        yield f"argument.{p.argument.what}"
+        yield from choices(p.argument, "argument", but=("what",))
     if p.training is not None:
         yield from _training(p.training)
     if p.transform == "grad":  # what fails in training may well fail with it

@@ -58,6 +58,15 @@ class IntConst:
 
 
 @dataclass(frozen=True, kw_only=True)
+class IntArgument:
+    """The number that is another in each call (`Program.argument`): captured as an int, or as a
+    tensor without dimensions."""
+
+    __pydantic_config__ = STRICT
+    kind: Literal["argument"] = "argument"
+
+
+@dataclass(frozen=True, kw_only=True)
 class IntBinary:
     """`left op right`. `//` and `%` have Python's (floor) meaning; the right side of both is a
     nonzero constant (see `generators.model.validity`)."""
@@ -79,4 +88,6 @@ class IntLookup:
     chained: bool = False
 
 
-IntExpr = Annotated[Index | IntConst | IntBinary | IntLookup, Field(discriminator="kind")]
+IntExpr = Annotated[
+    Index | IntConst | IntBinary | IntLookup | IntArgument, Field(discriminator="kind")
+]

@@ -43,6 +43,7 @@ BY_FEATURE: tuple[tuple[str, int, str], ...] = (
     (r"kernel\.handwritten\.scale_as\.tensor", 3, "a scale that is a tensor"),
     (r"kernel_options\..*", 3, "options of flex_attention's kernels"),
     (r"block_mask\.(adjusted|spare_batch)", 8, "a BlockMask that is cut down"),
+    (r"block_mask\.other\..*", 15, "a BlockMask for another batch, or other heads, than q has"),
     (r"block_mask\.cached", 8, "a BlockMask kept by the identity of its mask_mod"),
     # masks and scores
     (r"score\.truth", 30, "a score_mod that returns a truth value"),

@@ -28,6 +28,7 @@ TensorName = Literal["q", "k", "v"]
 Placement = Literal["replicate", "batch", "heads", "length", "head_dim"]
 Mark = Literal["auto", "dynamic", "unbacked", "static"]
 Small = Annotated[int, Field(ge=0, le=64)]
+Value = Annotated[float, Field(allow_inf_nan=False, ge=0, le=4096)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,6 +162,23 @@ class Call:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Argument:
+    """A number that is another in each call: the last call is done again with each of `values` but
+    the first, which all calls before have. `what`: the kernel's `scale`, an argument of the
+    attention function; or a `number`, an integer that the mask or the score modification captures
+    (`IntArgument`, once in all). `given`: as a Python number, or as a tensor without dimensions."""
+
+    __pydantic_config__ = STRICT
+    what: Literal["scale", "number"] = "scale"
+    values: Annotated[tuple[Value, ...], Field(min_length=2, max_length=5)]
+    given: Literal["float", "int", "tensor"] = "float"
+
+    def number(self, value: float) -> float | int:
+        """The value as it is given: an integer, where integers are."""
+        return int(value) if self.what == "number" or self.given == "int" else value
+
+
+@dataclass(frozen=True, kw_only=True)
 class Training:
     """`wrt`: which of q, k, v get gradients (learnable tables always do when Training is set).
     `grad_layout`: layout of the output gradient. `double`: gradients of the gradients' sum of
@@ -233,10 +251,12 @@ class Program:
     `packed`: q, k, v are views of one buffer along the head dimension of the storage (`qkv`), or k
     and v are (`kv`); the buffer has the layout of q, or that of k in the `order` of q, and the
     layouts of the others are ignored. `draws`: how often the last call is done again with other
-    numbers, those of the seeds `seed + 1`, `seed + 2` and so on. `transform`: a functorch
-    transform around the call. `grad_mode`: the mode a forward-only program runs in. `autocast`: a
-    CPU autocast region inside the attention function. `dirty_memory`: glibc fills fresh memory
-    with 0xFE bytes, so that uninitialised reads show.
+    numbers, those of the seeds `seed + 1`, `seed + 2` and so on; `in_place`: written into the
+    tensors of the first call, as an optimizer writes parameters. `argument`: a number that is
+    another in each call. `transform`: a functorch transform around the call.
+    `grad_mode`: the mode a forward-only program runs in. `autocast`: a CPU autocast region inside
+    the attention function. `dirty_memory`: glibc fills fresh memory with 0xFE bytes, so that
+    uninitialised reads show.
     """
 
     __pydantic_config__ = STRICT
@@ -259,10 +279,12 @@ class Program:
     autocast: Literal["bfloat16", "float16"] | None = None
     dirty_memory: bool = False
     draws: Annotated[int, Field(ge=0, le=4)] = 0
+    in_place: bool = False
+    argument: Argument | None = None
     modes: Modes = field(default_factory=Modes)
 
 
 __all__ = [
-    "Call", "Compile", "Handwritten", "Input", "Kernel", "Layout", "Marks", "Mesh", "Modes",
-    "Program", "Sdpa", "Shape", "Surround", "Training",
+    "Argument", "Call", "Compile", "Handwritten", "Input", "Kernel", "Layout", "Marks", "Mesh",
+    "Modes", "Program", "Sdpa", "Shape", "Surround", "Training",
 ]  # fmt: skip

@@ -14,6 +14,7 @@ from itertools import islice
 from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.methods.registry import learns_lse
 from attnfuzz.generators.model import compiling
+from attnfuzz.generators.model.changing import changing_problems
 from attnfuzz.generators.model.dropout import dropout_problems
 from attnfuzz.generators.model.expressions import (
     is_boolean,
@@ -357,4 +358,5 @@ def _operator(key: str, node: object) -> Iterator[Problem]:
 RULES: tuple[Rule, ...] = (
     _heads, _layouts, _packed, _nan_values, _surround, _integration, mesh_problems, _score_mod,
     _kernel, *compiling.RULES, _empty, _gradients, _expressions, dropout_problems,
+    changing_problems,
 )  # fmt: skip

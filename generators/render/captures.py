@@ -9,6 +9,7 @@ from attnfuzz.generators.model.indices import Axis, Table
 from attnfuzz.generators.render.expressions import Expr, Kind
 from attnfuzz.generators.render.sizes import Size, commas, product, tuple_of
 
+NUMBER = "number"
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 
 
@@ -43,13 +44,15 @@ class Captures:
     `kv_len` the call's own. `chains` says whether lookups may be chained, which means something
     on 0-d indices only. `loops` collects the axes that a chained lookup indexes with before its
     last step, `float_dtypes` those of the float tables. `times` is a name for how often a repeated
-    step is done, where that is to be told by the script.
+    step is done, where that is to be told by the script. `argument_is_tensor`: the number that is
+    another in each call is captured as a tensor.
     """
 
     extents: Extents
     kv_len: Size
     chains: bool = True
     times: str = ""
+    argument_is_tensor: bool = False
     taken: set[str] = field(default_factory=set)
     captured: list[Captured] = field(default_factory=list)
     loops: set[Axis] = field(default_factory=set)
@@ -79,6 +82,12 @@ class Captures:
         self.captured.append(Captured(names[0], f"{names[0]}, {names[1]} = {value}"))
         self.captured.append(Captured(names[1], ""))
         return names
+
+    def argument(self) -> Expr:
+        """Capture the number that is another in each call, which has that name already."""
+        made = f"{NUMBER} = torch.tensor({NUMBER})" if self.argument_is_tensor else ""
+        self.captured.append(Captured(NUMBER, made))
+        return Expr(NUMBER)
 
     def lookup(self, base: str, table: Table, chained: bool, learnable: bool = False) -> Expr:
         """Capture `table` and look it up at the indices of its axes."""

@@ -188,8 +188,15 @@ class CheckWriter:
     @property
     def floating(self) -> set[str]:
         """The arguments that are float tensors."""
-        main = {*self.parts.names} - {*self.parts.inputs.arguments}
+        main = {*self.parts.names} - {*self.parts.inputs.arguments} - self.numbers
         return main | {*self.parts.inputs.floating}
+
+    @property
+    def numbers(self) -> set[str]:
+        """The arguments that are Python numbers."""
+        argument = self.parts.program.argument
+        plain = argument is not None and argument.given != "tensor"
+        return {"scale"} if plain and self.parts.scene.scale_varies else set()
 
     # -- checks ------------------------------------------------------------------------------
 
@@ -302,7 +309,8 @@ class CheckWriter:
     def functions(self, what: str) -> list[Block]:
         """What a property's expression calls."""
         if what == "aliases":
-            main = ", ".join(n for n in self.parts.names if n not in self.parts.inputs.arguments)
+            others = {*self.parts.inputs.arguments, *self.numbers}
+            main = ", ".join(name for name in self.parts.names if name not in others)
             memory = "untyped_storage().data_ptr()"
             shares = f"other.{memory} == t.{memory}"
             return [["def aliases(t):", f"    return [{shares} for other in ({main})]"]]

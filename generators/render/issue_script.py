@@ -93,7 +93,7 @@ def issue_script(
     if program.dirty_memory:
         blocks.append(DIRTY_MEMORY if device == "cpu" else DIRTY_DEVICE_MEMORY)
     blocks.append(global_modes(program))
-    blocks += [*p.mods, *p.cached_mods]
+    blocks += [*p.mods, *p.cached_mods, *p.rewriting]
     if not check.inputs_only:
         blocks += [*p.rope, *p.attention] if check.compiled or calls_attention(check) else p.rope
         blocks += p.undropped

@@ -27,6 +27,8 @@ def integer(node: IntExpr, captures: Captures) -> Expr:
             return Expr(axis)
         case indices.IntConst(value=value):
             return number(value)
+        case indices.IntArgument():
+            return captures.argument()
         case indices.IntLookup(table=table, chained=chained):
             return captures.lookup("table", table, chained)
     left, right = integer(node.left, captures), integer(node.right, captures)

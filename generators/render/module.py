@@ -19,8 +19,9 @@ def source(program: Program, device: str = "cpu") -> str:
         blocks.append(DIRTY_MEMORY)
     blocks.append(global_modes(program))
     calls = [f"CALLS = {p.calls}"] if program.calls else []
-    blocks.append(calls + ([f"SEEDS = {p.seeds}"] if program.draws else []))
-    blocks += [*p.mods, *p.cached_mods]
+    calls += [f"SEEDS = {p.seeds}"] if program.draws else []
+    blocks.append(calls + ([f"ARGUMENTS = {p.arguments}"] if program.argument else []))
+    blocks += [*p.mods, *p.cached_mods, *p.rewriting]
     names = ", ".join(p.names)
     names = f"({names})" if len(names) > WIDTH - len("    return ") else names
     returned = [*p.input_statements, f"return {names}"]

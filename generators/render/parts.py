@@ -10,7 +10,7 @@ from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.methods.registry import learns_lse, outputs_of
 from attnfuzz.generators.model.draws import drawn_seed
 from attnfuzz.generators.model.program import Program
-from attnfuzz.generators.render import dropout
+from attnfuzz.generators.render import changing, dropout
 from attnfuzz.generators.render.attention import attention, selective_policy
 from attnfuzz.generators.render.compiled import compiled, marks
 from attnfuzz.generators.render.fold import fold
@@ -100,6 +100,10 @@ class Parts:
         if p.k.values == "nan_at_masked":
             lines += nan_statements(scene, self.inputs.seen)
         lines += marks(scene)
+        if scene.scale_varies and p.argument is not None and p.argument.given == "tensor":
+            lines.append("scale = torch.tensor(scale)")
+        if p.in_place:
+            lines.append(changing.rewriting(self.rewritten))
         if p.draws:
             return ["torch.manual_seed(seed)", *lines]
         seed = [f"torch.manual_seed({p.seed})"] if any("rand" in line for line in lines) else []
@@ -138,21 +142,49 @@ class Parts:
     def calls(self) -> list[tuple[int, int, int]]:
         """B, Lq and Lkv of every call, the first call's in front and those with other numbers
         last."""
-        shape = self.program.shape
+        p, shape = self.program, self.program.shape
         first = (shape.batch, shape.q_len, shape.kv_len)
-        every = [first, *((c.batch, c.q_len, c.kv_len) for c in self.program.calls)]
-        return every + every[-1:] * self.program.draws
+        every = [first, *((c.batch, c.q_len, c.kv_len) for c in p.calls)]
+        return every + every[-1:] * (changing.further(p) + p.draws)
 
     @property
     def seeds(self) -> list[int]:
         """The seed of every call."""
         p = self.program
-        return [p.seed] * len(p.calls) + [drawn_seed(p, draw) for draw in range(p.draws + 1)]
+        same = [p.seed] * (len(p.calls) + changing.further(p))
+        return same + [drawn_seed(p, draw) for draw in range(p.draws + 1)]
+
+    @property
+    def arguments(self) -> list[float | int]:
+        """The number that each call has for `Program.argument`, if there is one."""
+        return changing.arguments(self.program)
 
     @property
     def parameters(self) -> list[str]:
         """What differs from call to call, by name."""
-        return ["B", "Lq", "Lkv"] * bool(self.program.calls) + ["seed"] * bool(self.program.draws)
+        p = self.program
+        extents = ["B", "Lq", "Lkv"] * bool(p.calls)
+        return extents + ["seed"] * bool(p.draws) + ([p.argument.what] if p.argument else [])
+
+    @property
+    def each(self) -> list[Any]:
+        """What `parameters` are in each call: a tuple where there are several."""
+        p = self.program
+        columns: list[list[Any]] = [list(column) for column in zip(*self.calls, strict=True)]
+        columns = columns if p.calls else []
+        columns += ([self.seeds] if p.draws else []) + ([self.arguments] if p.argument else [])
+        return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+
+    @property
+    def rewritten(self) -> list[str]:
+        """The arguments that further draws are written into: all that are tensors."""
+        made = {*self.inputs.fresh_names, "scale", "number"}
+        return [name for name in self.names if name not in made]
+
+    @property
+    def rewriting(self) -> list[Block]:
+        """The function that writes further draws into the tensors of the first call."""
+        return changing.functions() if self.program.in_place else []
 
     @property
     def compiled(self) -> list[Block]:
@@ -179,7 +211,7 @@ def parts(
     main = list(plugin.takes(program.kernel))
     if program.surround.projections:
         main = projected_names(scene)
-    names = [*main, *rope_names(scene), *inputs.arguments]
+    names = [*main, *rope_names(scene), *inputs.arguments, *["scale"] * scene.scale_varies]
     wrt = [name for name in names if name in trained_names(scene) or name in inputs.learnable]
     drops = bool(plugin.dropout_p(program.kernel))
     outputs = ("out", "excess") if drops else outputs_of(scene)

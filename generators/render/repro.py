@@ -6,7 +6,6 @@ import re
 import textwrap
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
 
 from attnfuzz.generators.model.outcome import EAGER_REFUSES, Failure, FailureKind, said
 from attnfuzz.generators.model.program import Program
@@ -60,7 +59,7 @@ def repro(
     if program.dirty_memory:
         blocks.append(DIRTY_MEMORY if device == "cpu" else DIRTY_DEVICE_MEMORY)
     blocks.append(global_modes(program))
-    blocks += [*p.mods, *p.cached_mods]
+    blocks += [*p.mods, *p.cached_mods, *p.rewriting]
     if not check.inputs_only:
         blocks += [*p.rope, *p.attention] if calls_attention(check) else p.rope
         blocks += p.undropped
@@ -125,9 +124,7 @@ def _calls(p: Parts, check: Check, failure: Failure) -> list[Block]:
 
 def loop_head(p: Parts, failure: Failure) -> str:
     """The head of a loop over the calls, up to the failing one."""
-    calls: list[Any] = p.calls if p.program.calls else p.seeds
-    if p.program.calls and p.program.draws:
-        calls = [(*call, seed) for call, seed in zip(p.calls, p.seeds, strict=True)]
+    calls = p.each
     if failure.diffs:
         calls = calls[: failure.diffs[0].call + 1]
     return f"for {', '.join(p.parameters)} in {calls}:"

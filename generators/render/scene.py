@@ -17,7 +17,7 @@ RESERVED = (
     "block_mask", "mask_mod", "score_mod", "score", "b", "h", "q_idx", "kv_idx", "B", "Lq", "Lkv",
     "scores", "probs", "out", "lse", "t", "gate", "residual", "key", "times", "seconds", "began",
     "sliced", "batches", "heads", "rows", "block", "blocks", "lengths", "parts", "block_size",
-    "mod",
+    "mod", "number", "scale",
 )  # fmt: skip
 NAMES = {"B": "q.shape[0]", "Lq": "q.shape[2]", "Lkv": "k.shape[2]"}
 PROJECTED_NAMES = {"B": "x.shape[0]", "Lq": "x.shape[1]", "Lkv": "context.shape[1]"}
@@ -110,10 +110,26 @@ class Scene:
     def captures(self, extents: Extents | None = None, dense: bool = False) -> Captures:
         """A fresh collector; see `Captures`. There are no 0-d indices into nothing."""
         chains = not dense and all(q_len and kv_len for q_len, kv_len in self.lengths)
-        return Captures(extents or self.extents, self.kv_len, chains, self.times, self.taken)
+        argument = self.program.argument
+        return Captures(
+            extents=extents or self.extents,
+            kv_len=self.kv_len,
+            chains=chains,
+            times=self.times,
+            argument_is_tensor=argument is not None and argument.given == "tensor",
+            taken=self.taken,
+        )
+
+    @property
+    def scale_varies(self) -> bool:
+        """Whether the scale is an argument of the attention function, by that name."""
+        argument = self.program.argument
+        return argument is not None and argument.what == "scale"
 
     def scale_text(self, scale: float | None) -> str:
-        """The scale as a constant; 1/sqrt(D) where it is None."""
+        """The scale as a constant, 1/sqrt(D) where it is None; its name where it is an argument."""
+        if self.scale_varies:
+            return "scale"
         return repr(float(scale)) if scale is not None else inverse_root(self.head_dim)
 
     def like_q(self) -> str:

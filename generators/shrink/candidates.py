@@ -14,6 +14,7 @@ from itertools import chain
 from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.kernels.specs import Handwritten, Sdpa
 from attnfuzz.generators.methods.registry import method_of
+from attnfuzz.generators.model.changing import captured, settled, with_constant
 from attnfuzz.generators.model.codec import program_id
 from attnfuzz.generators.model.draws import draw_alone
 from attnfuzz.generators.model.program import (
@@ -73,11 +74,12 @@ def resets(p: Program) -> Iterator[Program]:
     yield replace(core, kernel=Handwritten(), training=p.training)
     yield replace(
         p, seed=0, q=Input(), k=Input(), v=Input(), packed="none", surround=Surround(), mesh=None,
-        calls=(), draws=0,
+        calls=(), draws=0, in_place=False,
         training=None, transform="none", grad_mode="default", autocast=None, dirty_memory=False,
         modes=Modes(),
     )  # fmt: skip
     yield from (draw_alone(p, draw) for draw in range(p.draws + 1) if p.draws)
+    yield from argument(p)
     yield replace(p, calls=())
     yield replace(p, training=None)
     yield replace(p, transform="none")
@@ -101,6 +103,21 @@ def resets(p: Program) -> Iterator[Program]:
     yield replace(p, kernel=Sdpa(), mask=None)
     yield replace(p, seed=0, grad_mode="default", dirty_memory=False)
     yield replace(p, seed=0)
+
+
+PLAIN_VALUES: dict[str, tuple[float, ...]] = {"scale": (1.0, 2.0), "number": (8.0, 4.0)}
+"""The plainest values of an argument, the later of which is another than the first."""
+
+
+def argument(p: Program) -> Iterator[Program]:
+    """One value in all calls, then two values, then plain ones."""
+    if p.argument is None:
+        return
+    values = p.argument.values
+    yield from (settled(p, value) for value in values)
+    pairs = [pair for pair in zip(values, values[1:], strict=False) if len(values) > 2]
+    for pair in [PLAIN_VALUES[p.argument.what], *pairs]:
+        yield replace(p, argument=replace(p.argument, values=pair))
 
 
 def kernels(p: Program) -> Iterator[Program]:
@@ -145,7 +162,17 @@ def fitted(p: Program) -> Program:
         p = replace(p, compile=replace(p.compile, mode=None, options={}, via=via))
     if p.compile is None or p.training is None:
         p = replace(p, modes=replace(p.modes, compiled_autograd=False))
-    return plugin_of(p).fitted(p)
+    if not p.draws:
+        p = replace(p, in_place=False)
+    return plugin_of(p).fitted(_with_argument(p))
+
+
+def _with_argument(p: Program) -> Program:
+    """Nothing captures a number where there is none, and there is none that nothing captures."""
+    argument = p.argument
+    if argument is None or argument.what == "scale":
+        return with_constant(p, 8)
+    return p if captured(p) else replace(p, argument=None)
 
 
 def _with_unread(entry: Input) -> Input:

@@ -10,10 +10,12 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 
 from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.strategies.changing import Changing
 from attnfuzz.generators.strategies.draws import Draw, allowed, weighted
 from attnfuzz.generators.strategies.kernel import Parts, drawing_of
 from attnfuzz.generators.strategies.modes import InModes
 from attnfuzz.generators.strategies.parallel import Parallel
+from attnfuzz.generators.strategies.provider import without_spans
 from attnfuzz.generators.strategies.swarm import EVERYTHING, MAX_COST, PROFILES, Swarm
 
 MAX_DRAWN = MAX_COST // 4
@@ -44,6 +46,7 @@ class Programs:
         parts = Parts.of(swarm)
         self.parallel = Parallel(swarm) if profile.ranks == "methods" else None
         self.modes = InModes(swarm)
+        self.changing = Changing(swarm)
         self.drawings = {kernel: drawing_of(kernel, parts) for _, kernel in kernels}
 
     def draw(self, draw: Draw) -> Program:
@@ -56,12 +59,13 @@ class Programs:
         if not self.redraws or program.compile is None or plugin_of(program).package is not None:
             return program
         affordable = MAX_DRAWN // max(1, multiply_adds(program))
-        return replace(program, draws=min(draw(self.draws), affordable))
+        program = replace(program, draws=min(draw(self.draws), affordable))
+        return self.changing.draw(draw, program)
 
 
 @st.composite
 def _programs(draw: DrawFn, parts: Programs) -> Program:
-    return parts.draw(draw)
+    return parts.draw(without_spans(draw))
 
 
 @lru_cache(maxsize=64)

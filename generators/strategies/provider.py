@@ -14,8 +14,13 @@ from random import Random
 from typing import Any, TypeVar
 
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
+from hypothesis.internal.conjecture.data import ConjectureData
 from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, HypothesisProvider
-from hypothesis.strategies import SearchStrategy
+from hypothesis.strategies import DrawFn, SearchStrategy
+from hypothesis.strategies._internal.lazy import unwrap_strategies
+from hypothesis.strategies._internal.strategies import SampledFromStrategy
+
+from attnfuzz.generators.strategies.draws import Draw
 
 T = TypeVar("T")
 
@@ -47,6 +52,24 @@ class SeededProvider(HypothesisProvider):
 
 
 AVAILABLE_PROVIDERS[BACKEND] = f"{__name__}.{SeededProvider.__name__}"
+
+
+def without_spans(draw: DrawFn) -> Draw:
+    """`draw`, a third faster where it draws from `sampled_from` over values as they are: the same
+    choice, without the span that Hypothesis notes around each for shrinking by whole values."""
+    data = getattr(draw, "__self__", None)
+    if not isinstance(data, ConjectureData):
+        raise TypeError(f"expected the draw of Hypothesis's data, got {draw!r}")
+    choose = data.draw_integer
+
+    def drawn(strategy: SearchStrategy[T]) -> T:
+        chosen = unwrap_strategies(strategy)
+        if type(chosen) is not SampledFromStrategy or chosen._transformations:
+            return draw(strategy)
+        value: T = chosen.elements[choose(0, len(chosen.elements) - 1)]
+        return value
+
+    return drawn
 
 
 def collect(strategy: SearchStrategy[T], number: int, count: int) -> list[T]:

@@ -44,7 +44,8 @@ OTHERS = (
     "compile.marks", "modes.deterministic", "modes.default_dtype", "modes.matmul_precision",
     "modes.compiled_autograd", "shape.nothing", "sdpa.ranks", "sdpa.mask_tensor", "sdpa.bias",
     "dropout", "kernel.nested_sdpa", "kernel.varlen", "graph.detours", "graph.several",
-    "graph.projected", "graph.returns", "graph.state",
+    "graph.projected", "graph.returns", "graph.state", "calls.scale", "calls.number",
+    "draws.in_place", "flex.other_extents",
 )  # fmt: skip
 """`refused` are programs that torch refuses by design, a percent or so: the refusals are kept an
 eye on too."""

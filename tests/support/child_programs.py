@@ -153,7 +153,7 @@ def _read(said: bytes) -> Told:
             told.refused = message["refused"]
         elif "phase" in message:
             told.phases.append(message["phase"])
-        else:
+        elif "outcome" in message:  # else it says that it is set up
             told.outcome = message["outcome"]
     assert told.outcome, f"no outcome; last phases: {told.phases}"
     return told

@@ -41,16 +41,19 @@ def calls_of(module: ModuleType | Mapping[str, Any]) -> list[tuple[int, ...]]:
     """What `inputs` of a rendered module is given in each of its calls."""
     names = vars(module) if isinstance(module, ModuleType) else module
     seeds: list[tuple[int, ...]] = [(seed,) for seed in names.get("SEEDS", ())]
-    shapes: list[tuple[int, ...]] = names.get("CALLS", [()] * max(1, len(seeds)))
-    return [
-        (*shape, *seed) for shape, seed in zip(shapes, seeds or [()] * len(shapes), strict=True)
-    ]
+    numbers: list[tuple[Any, ...]] = [(number,) for number in names.get("ARGUMENTS", ())]
+    one_shape = [()] * max(1, len(seeds), len(numbers))
+    shapes: list[tuple[int, ...]] = names.get("CALLS", one_shape)
+    given = zip(shapes, seeds or [()] * len(shapes), numbers or [()] * len(shapes), strict=True)
+    return [(*shape, *seed, *number) for shape, seed, number in given]
 
 
-def in_float64(args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-    """The arguments in float64, with gradients where they had them."""
+def in_float64(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments with float tensors in float64, with gradients where they had them."""
     return tuple(
-        t.detach().double().requires_grad_(t.requires_grad) if t.is_floating_point() else t
+        t.detach().double().requires_grad_(t.requires_grad)
+        if isinstance(t, torch.Tensor) and t.is_floating_point()
+        else t
         for t in args
     )
 

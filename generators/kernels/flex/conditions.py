@@ -27,12 +27,14 @@ def score_mod_without_score(program: Program) -> bool:
 
 
 def block_mask_of_other_length(program: Program) -> bool:
-    """Whether the BlockMask is made for other lengths than q's and k's, and then adjusted."""
+    """Whether the BlockMask is made for other lengths than q's and k's, and then adjusted, or given
+    as it is."""
     kernel = program.kernel
     if not isinstance(kernel, Flex) or kernel.block_mask is None:
         return False
     cropped = any(step.crops for step in kernel.block_mask.steps)
-    return cropped or kernel.block_mask.built_for_extra != (0, 0)
+    lengths = (*kernel.block_mask.built_for_extra, *kernel.block_mask.other[2:])
+    return cropped or any(lengths)
 
 
 def indexes_block_mask(program: Program) -> bool:

@@ -63,6 +63,11 @@ class Drawing(Composed):
             if has("flex.compiled_mask")
             else st.just("no")
         )
+        self.is_other = one_in(14) if has("flex.other_extents") else st.just(False)
+        self.other: Any = weighted((3, 0), (3, 1), (1, 2))
+        self.of_batch: Any = weighted((3, "more"), (3, "fewer"), (2, "one"))
+        self.other_length, self.length = one_in(6), st.sampled_from((2, 3))
+        self.by = st.sampled_from((1, 128, -1, 16))
         self.steps = Steps(has("flex.mask_steps"), self.traced)
         self.kernel_options = (
             weighted((60, {}), *((1, options) for options in KERNEL_OPTIONS))
@@ -109,12 +114,35 @@ class Drawing(Composed):
             spare_batch=draw(self.spare) if batch else 0,
             full_blocks=draw(self.steps.full_blocks),
         )
+        if draw(self.is_other):
+            return self._of_other_extents(draw, spec, at.shape)
         spec = self.steps.draw(draw, spec, at.shape, at.training)
         inside = bool(spec.steps) and draw(self.steps.inside) and spec.made == "outside"
         return replace(spec, steps_inside=inside)
 
+    def _of_other_extents(self, draw: Draw, spec: BlockMaskSpec, shape: Shape) -> BlockMaskSpec:
+        """A BlockMask for another batch or other heads than q has, seldom for another length, which
+        torch refuses."""
+        where = draw(self.other)
+        other: Any = [0, 0, 0, 0]
+        for place, extent in enumerate((shape.batch, shape.q_heads)):
+            if where in (place, 2):
+                which = draw(self.of_batch)
+                less = {"more": 1, "fewer": -1, "one": 1 - extent}[which]
+                other[place] = less if extent + less > 0 else 1
+        if draw(self.other_length):
+            other[draw(self.length)] = draw(self.by)
+        if min(shape.q_len, shape.kv_len) + min(other[2:]) < 1:
+            return spec
+        return replace(
+            spec, other=tuple(other), batch=spec.batch or bool(other[0]), spare_batch=0,
+            heads=spec.heads or bool(other[1]), built_for_extra=(0, 0),
+        )  # fmt: skip
+
     def fit_calls(self, kernel: Flex, calls: tuple[Call, ...]) -> tuple[Call, ...]:
-        return calls if kernel.block_mask is None else fitting_calls(kernel.block_mask, calls)
+        if kernel.block_mask is None or any(kernel.block_mask.other):
+            return calls if kernel.block_mask is None else ()
+        return fitting_calls(kernel.block_mask, calls)
 
     def score_mod(self, draw: Draw, shape: Shape, trains: bool) -> ScoreMod | None:
         return self.scores.draw(draw, shape, learnable=trains) if draw(self.has_score) else None

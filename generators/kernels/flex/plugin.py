@@ -10,6 +10,7 @@ from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning
 from attnfuzz.generators.kernels.conditions import differentiates
 from attnfuzz.generators.kernels.flex import journey
 from attnfuzz.generators.kernels.flex.joined import Joined, joined_mask_mod
+from attnfuzz.generators.kernels.flex.making import block_mask, other_problems, reached_extents
 from attnfuzz.generators.kernels.flex.refusals import REFUSALS
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec, Flex
 from attnfuzz.generators.kernels.grouping import is_grouped
@@ -17,14 +18,14 @@ from attnfuzz.generators.model.choices import choices
 from attnfuzz.generators.model.expressions import mask_axes, nodes
 from attnfuzz.generators.model.indices import Axis
 from attnfuzz.generators.model.problem import Problem
-from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.model.program import Argument, Program
 from attnfuzz.generators.model.scores import MaskedScore, ScoreMod
-from attnfuzz.generators.render.captures import Extents
+from attnfuzz.generators.render.captures import NUMBER
 from attnfuzz.generators.render.dense import may_hide_everything
 from attnfuzz.generators.render.expressions import Expr
 from attnfuzz.generators.render.mods import INDICES, Mod, mask_mod, on_grids, score_mod
 from attnfuzz.generators.render.scene import Scene, indented
-from attnfuzz.generators.render.sizes import commas, plus
+from attnfuzz.generators.render.sizes import commas
 
 Mods = tuple[Mod | None, Mod | None]
 
@@ -36,6 +37,7 @@ class FlexPlugin(KernelPlugin[Flex]):
 
     spec_class = Flex
     labels = ("module: flex attention",)
+    rewritable = True
     takes_nothing = frozenset({"batch"})  # eagerly it divides by the number of heads
     takes_score_mod = True
     refusals = REFUSALS
@@ -50,7 +52,7 @@ class FlexPlugin(KernelPlugin[Flex]):
         if p.score_mod is not None:
             self._score_inputs(score_mod(p.score_mod, scene, spec.mods), scene, inputs)
         if spec.block_mask is not None and p.mask is not None:
-            built = built_extents(scene, spec.block_mask)
+            built = reached_extents(scene, spec.block_mask)
             written = joined_mask_mod if spec.joints == "functions" else mask_mod
             mod = written(p.mask, scene, built, spec.mods)
             self._mask_inputs(mod, spec.block_mask, scene, inputs)
@@ -119,8 +121,8 @@ class FlexPlugin(KernelPlugin[Flex]):
             statements += self._made_here(mask.made, spec.block_mask, scene)
             if spec.block_mask.steps_inside or spec.block_mask.made != "outside":
                 statements += journey.statements(spec.block_mask, scene.extents, scene.device)
-        if spec.scale is not None:
-            args.append(f"scale={spec.scale!r}")
+        if spec.scale is not None or scene.scale_varies:
+            args.append(f"scale={scene.scale_text(spec.scale)}")
         if spec.enable_gqa:
             args.append("enable_gqa=True")
         if spec.kernel_options:
@@ -216,6 +218,7 @@ class FlexPlugin(KernelPlugin[Flex]):
                 "kernel.block_mask.spare_batch", "expected 0: the mask is built for no batch"
             )
 
+        yield from other_problems(p, spec)
         if spec.compiled and spec.compiled_call:
             yield Problem("kernel.block_mask.compiled_call", "expected one way of compiling it")
         if differentiates(p) and not all(getattr(s, "q_blocks", True) for s in spec.steps):
@@ -225,11 +228,15 @@ class FlexPlugin(KernelPlugin[Flex]):
     def propagates_nan(self, kernel: Flex) -> bool:
         return True
 
+    def takes_argument(self, kernel: Flex, argument: Argument) -> bool:
+        return argument.what == "number" or (kernel.scale is None and argument.given != "tensor")
+
     def gqa_enabled(self, kernel: Flex) -> bool:
         return kernel.enable_gqa
 
     def selects_masked(self, kernel: Flex) -> bool:
-        return kernel.block_mask is not None and not kernel.block_mask.steps
+        made = kernel.block_mask
+        return made is not None and not made.steps and not any(made.other)
 
     def returns_lse(self, kernel: Flex) -> bool:
         return kernel.return_lse
@@ -258,14 +265,17 @@ class FlexPlugin(KernelPlugin[Flex]):
     def _fitted(self, p: Program) -> Flex:
         kernel = self.spec(p)
         kernel = replace(kernel, enable_gqa=kernel.enable_gqa or is_grouped(p))
-        spec = kernel.block_mask
-        if p.mask is None or spec is None:
+        if p.mask is None:
             return replace(kernel, block_mask=None)
+        spec = kernel.block_mask or BlockMaskSpec()
         depends = mask_axes(p.mask)
         batch, heads = spec.batch or "b" in depends, spec.heads or "h" in depends
         spare = spec.spare_batch if batch else 0
         inside = spec.steps_inside and bool(spec.steps) and spec.made == "outside"
-        fitting = replace(spec, batch=batch, heads=heads, spare_batch=spare, steps_inside=inside)
+        other = (spec.other[0] if batch else 0, spec.other[1] if heads else 0, *spec.other[2:])
+        fitting = replace(
+            spec, batch=batch, heads=heads, spare_batch=spare, steps_inside=inside, other=other
+        )
         return replace(kernel, block_mask=fitting)
 
     def variants(self, program: Program) -> Iterator[tuple[str, Flex]]:
@@ -302,54 +312,17 @@ def _block_mask_features(spec: BlockMaskSpec, axes: frozenset[Axis]) -> Iterator
         yield "block_mask.adjusted"
     if spec.spare_batch:
         yield "block_mask.spare_batch"
+    for name, more in zip(("batch", "heads", "q_len", "kv_len"), spec.other, strict=True):
+        if more:
+            yield f"block_mask.other.{name}"
+            yield f"block_mask.other.{'more' if more > 0 else 'fewer'}"
     forced = [name for name, axis in (("batch", "b"), ("heads", "h")) if axis in axes]
     yield from choices(spec, "block_mask", but=("made", *forced))
 
 
-def built_extents(scene: Scene, spec: BlockMaskSpec) -> Extents:
-    """What the BlockMask is built for, hence how far the mask's tables must reach."""
-    q_extra, kv_extra = spec.built_for_extra
-    first = journey.extents_before(spec, scene.extents)
-    return Extents(
-        plus(first.b, spec.spare_batch), first.h,
-        plus(first.q_idx, q_extra), plus(first.kv_idx, kv_extra),
-    )  # fmt: skip
-
-
-def block_mask(made: str, spec: BlockMaskSpec, scene: Scene, device: str) -> list[str]:
-    """Statements that set `block_mask`."""
-    built = built_extents(scene, spec)
-    first = journey.extents_before(spec, scene.extents)
-    args = [
-        made, str(built.b) if spec.batch else "None", str(built.h) if spec.heads else "None",
-        str(built.q_idx), str(built.kv_idx), f'device="{device}"',
-    ]  # fmt: skip
-    rows, columns = spec.block_size
-    if spec.block_size != (128, 128):
-        args.append(f"BLOCK_SIZE={rows if rows == columns else spec.block_size}")
-    if spec.compiled:
-        args.append("_compile=True")
-    if not spec.full_blocks:
-        args.append("separate_full_blocks=False")
-    statements = []
-    if spec.spare_batch and made != "mask_mod":
-        statements.append(f"mask_mod = {made}")
-        args[0] = "mask_mod"
-    create = "torch.compile(create_block_mask)" if spec.compiled_call else "create_block_mask"
-    created = f"block_mask = {create}({', '.join(args)})"
-    adjusted = f"._adjust({commas((first.q_idx, first.kv_idx))})"
-    if not spec.spare_batch:
-        return [*statements, created + (adjusted if any(spec.built_for_extra) else "")]
-    statements += [created, f"block_mask = block_mask[:{first.b}]"]
-    statements.append("block_mask.mask_mod = mask_mod  # slicing drops it")
-    if any(spec.built_for_extra):
-        statements.append(f"block_mask = block_mask{adjusted}")
-    return statements
-
-
 def copies(mod: Mod) -> list[str]:
     """Statements that make the tables of a mod no inputs of the attention function."""
-    return [f"{name} = {name}.clone()" for name in mod.tables]
+    return [f"{name} = {name}.clone()" for name in mod.tables if name != NUMBER]
 
 
 def changes_dtype(mod: Mod) -> bool:

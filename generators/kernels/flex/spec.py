@@ -12,6 +12,7 @@ from attnfuzz.generators.kernels.spec import Scale
 from attnfuzz.generators.model.indices import STRICT
 from attnfuzz.generators.model.options import KernelOptions
 
+Difference = Annotated[int, Field(ge=-256, le=256)]
 BlockEdge = Annotated[int, Field(ge=1, le=1024)]
 
 
@@ -27,6 +28,9 @@ class BlockMaskSpec:
     `_adjust(Lq, Lkv)`.
     `spare_batch`: built for that many more batches than q has, then indexed down `[:B]`.
     `full_blocks`: `separate_full_blocks`. `compiled_call`: `torch.compile(create_block_mask)`.
+    `other`: how many more batches, heads, queries and keys it is created for than the call has,
+    fewer where that is negative, and given as it is: torch refuses other lengths, and looks at the
+    mask_mod alone in eager mode, which is defined for both.
     `steps`: what is then done to it, in `inputs` or (`steps_inside`) in the attention function, as
     it is there anyway where the BlockMask is made there.
     """
@@ -41,6 +45,7 @@ class BlockMaskSpec:
         Annotated[int, Field(ge=0, le=512)], Annotated[int, Field(ge=0, le=512)]
     ] = (0, 0)
     spare_batch: Annotated[int, Field(ge=0, le=4)] = 0
+    other: tuple[Difference, Difference, Difference, Difference] = (0, 0, 0, 0)
     full_blocks: bool = True
     compiled_call: bool = False
     steps: Annotated[tuple[Step, ...], Field(max_length=4)] = ()

@@ -12,7 +12,7 @@ from attnfuzz.generators.kernels.handwritten.refusals import REFUSALS
 from attnfuzz.generators.kernels.handwritten.spec import Handwritten
 from attnfuzz.generators.model.expressions import mask_axes
 from attnfuzz.generators.model.problem import Problem, lengths
-from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.model.program import Argument, Program
 from attnfuzz.generators.render.dense import dense_mask, full_shape
 from attnfuzz.generators.render.mods import INDICES
 from attnfuzz.generators.render.scene import Scene, dtype_argument
@@ -27,6 +27,7 @@ class HandwrittenPlugin(KernelPlugin[Handwritten]):
     """The mask is an argument `mask`: bool `[…, Lq, Lkv]`, or additive for masking `add`."""
 
     spec_class = Handwritten
+    rewritable = True
     takes_nothing = frozenset({"batch", "heads"})
     rebinds_query = True
     nan_where_nothing_is_seen = True
@@ -74,7 +75,7 @@ class HandwrittenPlugin(KernelPlugin[Handwritten]):
         scale: str | None = scene.scale_text(spec.scale)
         if spec.scaling == "none":
             scale = None
-        elif spec.scale_as == "tensor":
+        elif spec.scale_as == "tensor" and not scene.scale_varies:
             scale = f"torch.tensor({scale}, dtype=q.dtype)"
         finish = "{out}"
         if not scene.program.surround.projections and spec.out_layout != "bhld":
@@ -102,6 +103,12 @@ class HandwrittenPlugin(KernelPlugin[Handwritten]):
 
     def propagates_nan(self, kernel: Handwritten) -> bool:
         return True
+
+    def takes_argument(self, kernel: Handwritten, argument: Argument) -> bool:
+        if argument.what == "number":
+            return True
+        positive = all(value > SMALLEST_SCALE for value in argument.values)
+        return kernel.scale is None and kernel.scaling != "none" and positive
 
     def keeps_layout(self, kernel: Handwritten) -> bool:
         return kernel.out_layout == "bhld"
@@ -149,6 +156,7 @@ class _Writer:
             self.spec.product == "baddbmm"
             and self.spec.scaling in ("mul", "div")
             and self.spec.scale_as == "constant"
+            and not self.varies_as_tensor
         )
         on_product = self.spec.scaling in ("mul", "div")
         self.fuses_mask = (
@@ -157,6 +165,12 @@ class _Writer:
             and self.spec.masking == "add"
             and (self.fuses_scale or not on_product)
         )
+
+    @property
+    def varies_as_tensor(self) -> bool:
+        """Whether the scale is a tensor that is an argument."""
+        argument = self.scene.program.argument
+        return self.scene.scale_varies and argument is not None and argument.given == "tensor"
 
     def body(self) -> Body:
         self.group_heads()
@@ -192,6 +206,8 @@ class _Writer:
     def constant(self, power: float) -> str:
         """The scale to `power` (1, -1 or 1/2), a constant or a 0-d tensor of q's dtype."""
         scale = self.spec.scale
+        if self.scene.scale_varies:
+            return {1: "scale", -1: "(1 / scale)", 0.5: "scale**0.5"}[power]
         if scale is not None:
             text = repr(float(scale) ** power if power != 0.5 else math.sqrt(scale))
         elif power == 0.5:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from attnfuzz.generators.kernels import padding
-from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning
-from attnfuzz.generators.kernels.modules import drawn, weight
+from attnfuzz.generators.kernels.base import Body, Inputs, Meaning
+from attnfuzz.generators.kernels.modules import ModulePlugin, drawn, weight
 from attnfuzz.generators.kernels.multihead_attention import rules
 from attnfuzz.generators.kernels.multihead_attention.spec import MultiheadAttention
 from attnfuzz.generators.kernels.refusal import Refusal
@@ -26,7 +26,7 @@ def hints_without_mask(program: Program) -> bool:
     return isinstance(kernel, MultiheadAttention) and kernel.is_causal and program.mask is None
 
 
-class MultiheadAttentionPlugin(KernelPlugin[MultiheadAttention]):
+class MultiheadAttentionPlugin(ModulePlugin[MultiheadAttention]):
     """The module is a global, called through `torch.func.functional_call` with weights that are
     inputs: so they have gradients, and every precision in which the program is judged."""
 
@@ -150,14 +150,6 @@ class MultiheadAttentionPlugin(KernelPlugin[MultiheadAttention]):
 
     def problems(self, program: Program) -> Iterator[Problem]:
         return rules.problems(program, self.spec(program))
-
-    def keeps_layout(self, kernel: MultiheadAttention) -> bool:
-        return False
-
-    def depends_on_batch(self, kernel: MultiheadAttention) -> bool:
-        """Padding differs between entries; and the batch is not every argument's first dimension,
-        nor the result's."""
-        return True
 
     # How its programs are simplified.
 

@@ -15,7 +15,7 @@ from attnfuzz.generators.kernels.sdpa.spec import Sdpa
 from attnfuzz.generators.model.choices import choices
 from attnfuzz.generators.model.expressions import mask_axes
 from attnfuzz.generators.model.problem import Problem
-from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.model.program import Argument, Program
 from attnfuzz.generators.render.dense import may_hide_everything
 from attnfuzz.generators.render.scene import Scene
 from attnfuzz.generators.render.sizes import commas
@@ -41,6 +41,7 @@ class SdpaPlugin(KernelPlugin[Sdpa]):
 
     spec_class = Sdpa
     labels = ("module: sdpa",)
+    rewritable = True
     takes_nothing = frozenset({"batch", "heads"})
     is_sdpa = True
     refusals = REFUSALS
@@ -55,7 +56,9 @@ class SdpaPlugin(KernelPlugin[Sdpa]):
             args.append("is_causal=True")
         if spec.dropout_p:
             args.append(f"dropout_p={spec.dropout_p!r}")
-        if spec.scale is not None:
+        if scene.scale_varies:
+            args.append("scale=scale")
+        elif spec.scale is not None:
             args.append(f"scale={spec.scale!r}")
         if spec.enable_gqa:
             args.append("enable_gqa=True")
@@ -88,6 +91,9 @@ class SdpaPlugin(KernelPlugin[Sdpa]):
 
     def propagates_nan(self, kernel: Sdpa) -> bool:
         return True
+
+    def takes_argument(self, kernel: Sdpa, argument: Argument) -> bool:
+        return argument.what == "number" or (kernel.scale is None and argument.given != "tensor")
 
     def gqa_enabled(self, kernel: Sdpa) -> bool:
         return kernel.enable_gqa or kernel.input_rank == 5

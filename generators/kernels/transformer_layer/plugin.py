@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from attnfuzz.generators.kernels import padding
-from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin
-from attnfuzz.generators.kernels.modules import weight
+from attnfuzz.generators.kernels.base import Body, Inputs
+from attnfuzz.generators.kernels.modules import ModulePlugin, weight
 from attnfuzz.generators.kernels.shared_refusals import AUTOGRAD
 from attnfuzz.generators.kernels.transformer_layer import rules, weights
 from attnfuzz.generators.kernels.transformer_layer.plain import plain_body
@@ -30,7 +30,7 @@ SUMMED_ROW_BY_ROW = ("bfloat16", "float16")
 none of attention's, and every program of more than a few hundred rows would stop at it."""
 
 
-class TransformerLayerPlugin(KernelPlugin[TransformerLayer]):
+class TransformerLayerPlugin(ModulePlugin[TransformerLayer]):
     """The module is a global, called through `torch.func.functional_call` with weights that are
     inputs: so they have gradients, and every precision in which the program is judged."""
 
@@ -160,14 +160,6 @@ class TransformerLayerPlugin(KernelPlugin[TransformerLayer]):
 
     def problems(self, program: Program) -> Iterator[Problem]:
         return rules.problems(program, self.spec(program))
-
-    def keeps_layout(self, kernel: TransformerLayer) -> bool:
-        return False
-
-    def depends_on_batch(self, kernel: TransformerLayer) -> bool:
-        """Padding differs between entries; and the batch is not every argument's first dimension,
-        nor the result's."""
-        return True
 
     # How its programs are simplified.
 

@@ -1,0 +1,28 @@
+import torch
+from torch.nn.attention.flex_attention import flex_attention
+
+ARGUMENTS = [1, 2]
+
+
+def inputs(scale):
+    torch.manual_seed(0)
+    q = torch.randn(1, 1, 16, 16)
+    k = torch.randn(1, 1, 16, 16)
+    v = torch.randn(1, 1, 16, 16)
+    return q, k, v, scale
+
+
+def attention(q, k, v, scale):
+    return flex_attention(q, k, v, scale=scale)
+
+
+def reference(q, k, v, scale):
+    scores = scale * (q @ k.mT)
+    return torch.softmax(scores, dim=-1) @ v
+
+
+compiled = torch.compile(attention, backend="eager", fullgraph=True)
+
+
+def run(fn, args):
+    return {"out": fn(*args)}

@@ -1,0 +1,215 @@
+"""Arguments that change between calls, and BlockMasks for other extents than the call has."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from attnfuzz.actors.child.compiler_log import CompilerLog
+from attnfuzz.actors.child.program_module import ProgramModule
+from attnfuzz.actors.oracles.hygiene import too_many_compilations
+from attnfuzz.actors.sandbox.job import Job
+from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
+from attnfuzz.generators.kernels.refusals import for_program
+from attnfuzz.generators.kernels.specs import Flex, Handwritten
+from attnfuzz.generators.model.codec import dump_program, load_program, program_id
+from attnfuzz.generators.model.features import features
+from attnfuzz.generators.model.indices import Index, IntArgument
+from attnfuzz.generators.model.masks import Causal, Compare
+from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Layer, Phase
+from attnfuzz.generators.model.program import (
+    Argument,
+    Compile,
+    Input,
+    Layout,
+    Program,
+    Shape,
+    Surround,
+)
+from attnfuzz.generators.model.validity import problems
+from attnfuzz.generators.render.module import source
+from attnfuzz.generators.render.repro import repro
+from attnfuzz.generators.shrink.candidates import candidates
+from attnfuzz.generators.strategies.changing import MASKS, SCORES
+from attnfuzz.generators.strategies.shards import generate
+from tests.support.child_programs import tell
+from tests.support.rendered import assert_means_itself, calls_of, eagerly, load
+
+GOLDEN = Path(__file__).parent / "golden" / "changing"
+PLANTED = Path(__file__).parents[1] / "benchmarks" / "planted_changing"
+COMPILED = Compile(backend="eager")
+SHAPE = Shape(batch=2, q_heads=2, kv_heads=2, q_len=6, kv_len=9, head_dim=8)
+KEYS = Compare(op="<", left=Index(axis="kv_idx"), right=IntArgument())
+NUMBER = Argument(what="number", values=(8.0, 4.0), given="int")
+SCALE = Argument(values=(1.0, 2.0))
+FLEX = Program(kernel=Flex(block_mask=BlockMaskSpec()), shape=SHAPE, mask=KEYS, argument=NUMBER)
+SCORED = Program(kernel=Flex(), shape=SHAPE, score_mod=SCORES[2], argument=NUMBER)
+PROGRAMS = {
+    "scale": Program(argument=SCALE, compile=COMPILED),
+    "scale-tensor": Program(
+        kernel=Handwritten(scaling="query_div"), compile=COMPILED, draws=1,
+        argument=replace(SCALE, given="tensor"),
+    ),
+    "scale-int": Program(kernel=Flex(), compile=COMPILED, argument=replace(SCALE, given="int")),
+    "number": replace(FLEX, compile=COMPILED),
+    "number-tensor": replace(
+        FLEX, compile=COMPILED, argument=replace(NUMBER, given="tensor"),
+        kernel=Flex(block_mask=BlockMaskSpec(made="inside")),
+    ),
+    "number-dense": Program(shape=SHAPE, mask=MASKS[0], argument=NUMBER, compile=COMPILED),
+    "number-score": replace(SCORED, compile=COMPILED),
+    "in-place": Program(draws=1, in_place=True, compile=COMPILED),
+    "in-place-weights": Program(
+        draws=1, in_place=True, compile=COMPILED, surround=Surround(projections=True)
+    ),
+    "other-batch": Program(
+        kernel=Flex(block_mask=BlockMaskSpec(batch=True, other=(-1, 0, 0, 0))), shape=SHAPE,
+        mask=Causal(), compile=COMPILED,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_golden(name: str) -> None:
+    """`ATTNFUZZ_UPDATE_GOLDEN=1 pytest tests/test_changing.py` writes them anew."""
+    assert problems(PROGRAMS[name]) == []
+    path, text = GOLDEN / f"{name}.py", source(PROGRAMS[name])
+    if os.environ.get("ATTNFUZZ_UPDATE_GOLDEN"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_reference_is_what_eager_attention_gives_in_each_call(name: str) -> None:
+    assert_means_itself(eagerly(PROGRAMS[name]))
+
+
+def test_each_call_has_its_number() -> None:
+    module = load(replace(PROGRAMS["scale"], draws=2))
+    assert calls_of(module) == [(0, 1.0), (0, 2.0), (1, 2.0), (2, 2.0)]
+    first, second = (module.run(module.attention, module.inputs(0, s))["out"] for s in (1.0, 2.0))
+    assert not torch.allclose(first, second, atol=1e-2)
+
+
+def test_draws_are_written_into_the_same_tensors() -> None:
+    module = load(PROGRAMS["in-place-weights"])
+    first = module.inputs(0)
+    before = [tensor.clone() for tensor in first]
+    second = module.inputs(1)
+    assert all(one is other for one, other in zip(first, second, strict=True))
+    assert not any(torch.equal(*pair) for pair in zip(before, second, strict=True))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_they_survive_yaml_and_get_simpler(name: str) -> None:
+    program = PROGRAMS[name]
+    assert load_program(dump_program(program)) == program
+    seen = {program_id(simpler): simpler for simpler in candidates(program)}
+    assert all(load_program(dump_program(simpler)) == simpler for simpler in seen.values())
+    assert any(
+        simpler.argument is None and not simpler.in_place and simpler.compile == program.compile
+        for simpler in seen.values()
+    )
+
+
+def test_a_mask_without_its_argument_has_a_constant() -> None:
+    alone = [simpler for simpler in candidates(FLEX) if simpler.argument is None and simpler.mask]
+    assert all("argument" not in dump_program(simpler) for simpler in alone)
+
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "argument": {"argument": None},
+    "argument.given": {"argument": Argument(what="number", values=(8.0, 4.0))},
+    "argument.values": {"argument": replace(NUMBER, values=(8.0, 4.5))},
+    "compile.via": {"compile": Compile(backend="eager", via="in_eager")},
+    "in_place": {"in_place": True},
+}
+
+
+@pytest.mark.parametrize("key", CHANGES)
+def test_what_it_does_not_go_with(key: str) -> None:
+    assert key in [problem.key for problem in problems(replace(FLEX, **CHANGES[key]))]
+
+
+def test_a_tensor_that_is_expanded_cannot_be_written() -> None:
+    expanded = Program(draws=1, in_place=True, q=Input(layout=Layout(expand=(1,))))
+    assert [problem.key for problem in problems(expanded)] == ["in_place"]
+
+
+def test_a_script_goes_on_to_the_failing_call() -> None:
+    diff = Diff(output="out", what="value", expected="1", actual="2", call=1, error=1, budget=0.1)
+    failure = Failure(
+        kind=FailureKind.WRONG_RESULT, phase=Phase.CHECK, layer=Layer.DYNAMO, diffs=(diff,)
+    )
+    text = repro(
+        replace(PROGRAMS["scale"], argument=replace(SCALE, values=(1.0, 2.0, 3.0))), failure
+    )
+    assert "for scale in [1.0, 2.0]:" in text
+    assert "scale=scale" in text
+    assert "q, k, v = (t.double() for t in (q, k, v))" in text
+
+
+def test_they_are_drawn_and_the_plain_program_stays_the_most_frequent() -> None:
+    drawn = generate(20, 2000)
+    found: Counter[str] = Counter(p.argument.what for p in drawn if p.argument is not None)
+    found["in_place"] = sum(p.in_place for p in drawn)
+    found["other"] = sum(
+        any(name.startswith("block_mask.other") for name in features(p)) for p in drawn
+    )
+    assert min(found[name] for name in ("scale", "number", "in_place", "other")) >= 5
+    assert sum(found.values()) < len(drawn) / 4
+
+
+def test_hygiene_counts_numbers_that_are_not_tensors(tmp_path: Path) -> None:
+    def kinds(name: str) -> int:
+        path = tmp_path / f"{name}.py".replace("-", "_")
+        path.write_text(source(PROGRAMS[name]))
+        guarded = Job.of(PROGRAMS[name]).oracles["numbers"]
+        return len(set(ProgramModule(path, "program_of_a_test").compiled_for(guarded)))
+
+    assert [kinds(name) for name in ("scale", "scale-tensor", "number", "number-dense")] == [
+        2, 1, 2, 1,
+    ]  # fmt: skip
+    log = CompilerLog(tmp_path / "program.py")
+    assert too_many_compilations(log, [(), ()], None, 1) == []
+
+
+def test_other_lengths_are_refused_and_others_are_not() -> None:
+    def refused(other: tuple[int, int, int, int]) -> bool:
+        spec = BlockMaskSpec(batch=True, heads=True, other=other)
+        program = Program(kernel=Flex(block_mask=spec), shape=SHAPE, mask=Causal())
+        assert problems(program) == []
+        return any("BlockMask serves the lengths" in one.why for one in for_program(program))
+
+    assert refused((0, 0, 1, 0))
+    assert refused((0, 0, 0, -1))
+    assert not refused((1, -1, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("fault", "name"),
+    [
+        ("scale_of_the_first_call", "scale"),
+        ("captured_int_is_not_guarded", "number-score"),
+        ("tensors_are_known_again", "in-place"),
+    ],
+)
+def test_a_planted_fault_is_met_by_its_program_alone(fault: str, name: str) -> None:
+    def told(program: Program) -> str:
+        job = {
+            "compile": asdict(COMPILED),
+            "preload": [str(PLANTED / f"{fault}.py")],
+            "oracles": Job.of(program).oracles,
+            "layers": False,
+        }
+        return tell(source(program), job).kind
+
+    assert told(Program(compile=COMPILED, draws=1)) == "passed"
+    assert told(PROGRAMS[name]) == "wrong_result"

@@ -36,7 +36,7 @@ from attnfuzz.generators.strategies.swarm import EVERYTHING, MAX_COST, Swarm
 
 @pytest.fixture(scope="module")
 def drawn() -> list[Program]:
-    return generate(20_24, 5000)
+    return generate(20_25, 5000)
 
 
 def kinds(union: Any) -> set[str]:

@@ -87,7 +87,7 @@ class Executor:
         """Draws the programs of `shard`, runs each, and reports what is new."""
         began, harness = time.monotonic(), self.harness_cpu_s()
         self._sandbox(shard.target)  # what it takes to start is no program's cost
-        tally = Tally(shard)
+        tally, aside = Tally(shard), dict(shard.set_aside)
         drawn = shard_programs(
             shard.campaign_seed,
             shard.index,
@@ -102,8 +102,8 @@ class Executor:
         for each in drawn:
             program, met = steered(each, shard.clear_of)
             tally.steer(met)
-            if program_id(program) in shard.set_aside:
-                tally.set_aside(program)
+            if (machines := aside.get(program_id(program))) is not None:
+                tally.set_aside(program, machines)
                 continue
             outcome = self._run(program, settings, native=False)
             tally.add(program, outcome)

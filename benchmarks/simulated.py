@@ -16,6 +16,7 @@ import ray
 
 from attnfuzz.actors.remote import WorkerProcess
 from attnfuzz.actors.runs import ReproRun, ReproTask, RunSettings
+from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.actors.worker import Executor, WorkerConfig
 from attnfuzz.generators.model.codec import program_id
 from attnfuzz.generators.model.outcome import (
@@ -31,6 +32,9 @@ from attnfuzz.generators.model.program import Program
 PROGRAM_S = 0.2
 """Seconds that a program sleeps."""
 
+LONG_S = 60.0
+"""Seconds that one of a `LongWorker` does: long enough for its machine to die."""
+
 BELOW = ("sleep", "86400")
 """The process below each worker."""
 
@@ -40,7 +44,8 @@ ENVIRONMENT = {"torch": "simulated", "python": "simulated", "target": "cpu"}
 class _Nothing:
     """A sandbox that is none."""
 
-    environment = ENVIRONMENT
+    def __init__(self, environment: dict[str, str]) -> None:
+        self.environment = environment
 
     def harness_cpu_s(self) -> float:
         return 0.0
@@ -52,22 +57,33 @@ class _Nothing:
 class SimulatedExecutor(Executor):
     """See the module's docstring."""
 
+    seconds = PROGRAM_S
+
     def __init__(self, config: WorkerConfig, at: Callable[[str], None]) -> None:
         self._below = subprocess.Popen(BELOW)
         super().__init__(config, at)
 
     def _sandbox(self, target: str) -> Any:
-        return _Nothing()
+        card = {} if TARGETS[target].ray_resource is None else {"card": _card()}
+        return _Nothing(ENVIRONMENT | card)
 
     def _run_one(self, program: Program, settings: RunSettings, native: bool) -> Outcome:
         self._at(program_id(program))
-        time.sleep(PROGRAM_S)
+        time.sleep(self.seconds)
         node = ray.get_runtime_context().get_node_id()
         return judged(program, (f"{settings.target or self._first} on {node}",))
 
     def close(self) -> None:
         self._below.kill()
         super().close()
+
+
+def _card() -> str:
+    """What the node's card would be called, by its accelerator type."""
+    here = ray.get_runtime_context().get_node_id()
+    there = next(one["Resources"] for one in ray.nodes() if one["NodeID"] == here)
+    types = [name.partition(":")[2] for name in there if name.startswith("accelerator_type:")]
+    return f"simulated {types[0]}" if types else "simulated card"
 
 
 def judged(program: Program, features: tuple[str, ...] = ()) -> Outcome:
@@ -103,4 +119,13 @@ class SimulatedProcess(WorkerProcess):
         return [ReproRun(1, "RuntimeError: simulated")] * task.runs
 
 
+class _LongExecutor(SimulatedExecutor):
+    seconds = LONG_S
+
+
+class _LongProcess(SimulatedProcess):
+    executor = _LongExecutor
+
+
 SimulatedWorker: Any = ray.remote(num_cpus=1)(SimulatedProcess)
+LongWorker: Any = ray.remote(num_cpus=1)(_LongProcess)

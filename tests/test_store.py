@@ -188,7 +188,7 @@ def test_a_database_of_another_version_is_refused(store: Store) -> None:
     store.close()
     with sqlite3.connect(store.path) as database:
         database.execute("PRAGMA user_version=99")
-    with pytest.raises(StoreError, match="version 5, got version 99"):
+    with pytest.raises(StoreError, match="version 6, got version 99"):
         Store(store.path)
 
 

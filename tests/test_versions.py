@@ -39,7 +39,7 @@ class Pool(FakePool):
         super().__init__()
         self._versions = versions
 
-    def environment(self, target: str | None = None) -> dict[str, str]:
+    def environment(self, target: str | None = None, hardware: str | None = None) -> dict[str, str]:
         return self._versions
 
 

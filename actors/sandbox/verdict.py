@@ -130,10 +130,16 @@ def of_killed_zygote(ending: Ending) -> Outcome:
     return _failed(ending, kind, raised)
 
 
-def of_machine() -> Outcome:
-    """A program that is not run any more: the machines on which it ran died."""
+def of_machine(machines: str) -> Outcome:
+    """A program that is not run any more: the machines on which it ran died, those named."""
     raised = Raised(type=MACHINE_DIED, message="its machine died, twice, while the program ran")
-    failure = Failure(kind=FailureKind.CRASH, phase=Phase.SETUP, raised=raised, oracle=ORACLE)
+    failure = Failure(
+        kind=FailureKind.CRASH,
+        phase=Phase.SETUP,
+        raised=raised,
+        oracle=ORACLE,
+        evidence={"machines": machines},
+    )
     return Outcome(status="failed", failure=failure)
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from attnfuzz.actors.node import digest
 from attnfuzz.actors.worker import WorkerConfig
+from attnfuzz.corpus.store.machine_deaths import machine_deaths
+from attnfuzz.corpus.store.store import Store
 from attnfuzz.fuzz.campaign.config import CampaignConfig, ConfigError, WorkersConfig
 from attnfuzz.fuzz.pool.cluster import Cluster
 from attnfuzz.fuzz.pool.groups import WorkerGroup
@@ -29,14 +31,17 @@ def worker_config(config: CampaignConfig, scratch: Path) -> WorkerConfig:
     )
 
 
-def open_workers(config: CampaignConfig, scratch: Path) -> Pool:
-    """Its workers; those of this machine under `scratch`. Raises SandboxError."""
-    from attnfuzz.fuzz.pool.ray_pool import RayPool  # Ray takes a second to import
+def open_workers(config: CampaignConfig, scratch: Path, store: Store) -> Pool:
+    """Its workers; those of this machine under `scratch`. `store` is told which programs machines
+    die of, and knows those of before. Raises SandboxError."""
+    from attnfuzz.fuzz.pool.deaths import Deaths  # Ray takes a second to import
+    from attnfuzz.fuzz.pool.ray_pool import RayPool
 
     settled = worker_config(config, scratch)
     if config.ray_address is None and isinstance(config.workers, int):
         return RayPool(settled, config.workers)
-    return RayPool(settled, groups_of(config), cluster=cluster_of(config))
+    deaths = Deaths(store.read(machine_deaths), store.record_death)
+    return RayPool(settled, groups_of(config), cluster=cluster_of(config), deaths=deaths)
 
 
 def cluster_of(config: CampaignConfig) -> Cluster | None:

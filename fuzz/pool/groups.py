@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from attnfuzz.actors.sandbox.fork_server import SandboxError
 from attnfuzz.actors.targets.gpu_assignment import resources_of
 
 SHARES = 10_000
@@ -69,6 +70,15 @@ class WorkerGroup:
         """Whether its workers run what is for `target`."""
         return target is None or target in self.targets
 
+    def hardware(self, environment: Mapping[str, str], node: Mapping[str, float]) -> str:
+        """What a worker of the group has that others of its target may not: its card, as its
+        toolchain's `environment` or else Ray's resources of its `node` name it, and the resources
+        that the group asks for. The same after another start, on another node."""
+        named = (name.removeprefix(ACCELERATOR_TYPE) for name in sorted(node))
+        kinds = [one for one, name in zip(named, sorted(node), strict=True) if one != name]
+        card = environment.get("card") or ", ".join(kinds) if self.devices else ""
+        return ", ".join(filter(None, (card, *(name for name, _ in self.resources))))
+
     def __str__(self) -> str:
         kind = f" ({self.accelerator_type})" if self.accelerator_type else ""
         return ", ".join(self.targets) + kind
@@ -97,6 +107,19 @@ def _times(needs: Mapping[str, float], left: Mapping[str, float]) -> int:
     return min(max(0, int((left.get(name, 0.0) + slack) / each)) for name, each in needs.items())
 
 
-def fixed(groups: Iterable[WorkerGroup]) -> int:
-    """How many workers have a count of their own."""
+def check_devices(groups: Iterable[WorkerGroup], there: Mapping[str, float]) -> None:
+    """Raises SandboxError where this machine has fewer devices, by Ray's names, than workers need
+    whose count is fixed."""
+    for group in groups:
+        for name in sorted(group.devices):
+            found, each, count = int(there.get(name, 0)), group.per_device, group.count or 0
+            if found * each < count:
+                raise SandboxError(
+                    f"workers: {count} need {-(-count // each)} {name} with "
+                    f"workers_per_device {each}, and Ray finds {found}"
+                )
+
+
+def fixed_cpus(groups: Iterable[WorkerGroup]) -> int:
+    """How many CPUs the workers need that have a count of their own."""
     return sum(group.count or 0 for group in groups)

@@ -73,8 +73,9 @@ Answer: TypeAlias = "ShardReport | list[Outcome] | list[ReproRun] | WorkerDied |
 
 @dataclass(frozen=True)
 class Finished:
-    """A task that came back."""
+    """A task that came back, from a worker with that `hardware` (None: all have the same)."""
 
     handle: Handle
     task: Task
     result: Answer
+    hardware: str | None = None

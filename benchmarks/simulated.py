@@ -65,7 +65,7 @@ class SimulatedExecutor(Executor):
 
     def _sandbox(self, target: str) -> Any:
         card = {} if TARGETS[target].ray_resource is None else {"card": _card()}
-        return _Nothing(ENVIRONMENT | card)
+        return _Nothing(ENVIRONMENT | {"target": target} | card)
 
     def _run_one(self, program: Program, settings: RunSettings, native: bool) -> Outcome:
         self._at(program_id(program))

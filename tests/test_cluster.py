@@ -173,10 +173,12 @@ def expected() -> Counts:
 
 @pytest.fixture
 def pools(cluster: LocalCluster, tmp_path: Path) -> Iterator[Callable[..., RayPool]]:
-    """Makes pools of simulated workers on the cluster; what they are like as for `RayPool`."""
+    """Makes pools of simulated workers on the cluster, one at a time, of those groups."""
     opened: list[RayPool] = []
 
     def made(*groups: WorkerGroup, deaths: Deaths | None = None) -> RayPool:
+        while opened:
+            opened.pop().close()
         names = tuple(dict.fromkeys(name for group in groups for name in group.targets))
         config = WorkerConfig(scratch=str(tmp_path), targets=names)
         there = Cluster(address=cluster.address, code=digest())
@@ -293,8 +295,6 @@ def test_a_program_that_machines_die_of_is_set_aside_and_stays_so(
             pool.submit(ShardTask(shard))
             killed_at_it(pool)
             assert store.read(machine_deaths) == {program_id(program): [host] * died}
-            if died == 1:
-                pool.close()
         cluster.add(cpus=1, doomed=1)
         done: list[Finished] = []
         while not done:

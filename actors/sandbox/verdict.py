@@ -25,6 +25,7 @@ ORACLE = "watchdog"
 HARNESS = "harness"
 SETTING_UP = "setting up"
 MACHINE_DIED = "MachineDied"
+DISK_FULL = "DiskQuotaExceeded"
 _LAST_WORDS = re.compile(
     r"^\s*(terminate called.*|what\(\):.*|\*\*\* .* \*\*\*.*|.*[Aa]ssertion .*failed.*"
     r"|(?:free|malloc\w*|realloc|munmap_chunk)\(\):.*|corrupted .*|double free.*)$",
@@ -121,6 +122,13 @@ def of_hang(ending: Ending, why: str, evidence: dict[str, str]) -> Outcome:
     )
     raised = Raised(type="Hang", message=why, frames=frames)
     return _failed(ending, FailureKind.HANG, raised, evidence | printed(ending.directory))
+
+
+def of_overfull(ending: Ending, most_mb: int, evidence: dict[str, str]) -> Outcome:
+    """A child that has written more than `most_mb` MiB, and was ended for it."""
+    why = f"wrote more than {most_mb} MiB to its folder (limits.disk_mb), and was ended"
+    raised = Raised(type=DISK_FULL, message=why)
+    return _failed(ending, FailureKind.RUNTIME_ERROR, raised, evidence | printed(ending.directory))
 
 
 def of_killed_zygote(ending: Ending) -> Outcome:

@@ -86,6 +86,7 @@ class Context:
             tuple(str(path) for path in self.config.preload),
             launched_ranks_of(finding.best),
             investigation.row.target,
+            self.config.limits.disk_mb,
         )
         return Validate(task, finding.failure, by_value)
 

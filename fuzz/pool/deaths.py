@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+import time
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ray
@@ -22,6 +23,21 @@ NODES_A_TASK = 10
 ANSWER_S = 5.0
 
 UNKNOWN = "a machine of unknown name"
+
+
+KNOWN_S = 120.0
+"""Seconds in which Ray finds out that a node has died; its worker is missed at once."""
+
+
+@dataclass(frozen=True)
+class _Suspect:
+    """A task whose worker does not answer any more, the program and the machine that it was at, and
+    until when that may be the node's death."""
+
+    running: Running
+    program: str | None
+    machine: str
+    until: float
 
 
 def of_node(error: RayError) -> bool:
@@ -55,19 +71,50 @@ class Deaths:
         self.board: Any = None
         self._machines = {program: list(died) for program, died in (before or {}).items()}
         self._note = note
+        self._suspects: dict[str, list[_Suspect]] = {}
 
     def count(self, slot: Slot, running: Running, blamed: bool) -> bool:
         """Counts that the slot's worker died with its node; True where its task is to run again.
         What took the node may be known, and then no program is `blamed`."""
-        try:
-            program = ray.get(self.board.at.remote(slot.name), timeout=ANSWER_S)
-        except RayError:
-            program = None
-        if program is not None and blamed:
-            machine = slot.host or UNKNOWN
-            self._machines.setdefault(program, []).append(machine)
-            self._note(program, machine)
+        program = self._at(slot)
+        if blamed:
+            self._blame(program, slot.host)
         return running.nodes < NODES_A_TASK
+
+    def suspect(self, slot: Slot, running: Running) -> None:
+        """The slot's worker does not answer. Whether its node died is known some seconds later."""
+        if slot.at is not None:
+            until = time.monotonic() + KNOWN_S
+            found = _Suspect(running, self._at(slot), slot.host, until)
+            self._suspects.setdefault(slot.at, []).append(found)
+
+    def settle(self, alive: Container[str], taken: Container[str]) -> None:
+        """Counts those nodes of workers that did not answer which are not `alive` any more; no
+        program is to blame for those that were `taken`."""
+        now = time.monotonic()
+        for node in list(self._suspects):
+            if node in alive:
+                left = [one for one in self._suspects.pop(node) if now < one.until]
+                self._suspects.update({node: left} if left else {})
+                continue
+            for one in self._suspects.pop(node):
+                one.running.attempts -= 1
+                one.running.nodes += 1
+                if node not in taken:
+                    self._blame(one.program, one.machine)
+
+    def _at(self, slot: Slot) -> str | None:
+        """The program at which the slot's worker was last."""
+        try:
+            program: str | None = ray.get(self.board.at.remote(slot.name), timeout=ANSWER_S)
+        except RayError:
+            return None
+        return program
+
+    def _blame(self, program: str | None, machine: str) -> None:
+        if program is not None:
+            self._machines.setdefault(program, []).append(machine or UNKNOWN)
+            self._note(program, machine or UNKNOWN)
 
     @property
     def set_aside(self) -> dict[str, str]:

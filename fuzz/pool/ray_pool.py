@@ -8,11 +8,12 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from attnfuzz.actors.node import Away
@@ -186,6 +187,7 @@ class RayPool:
         if self._nodes is not None and self._nodes.seen != self._nodes_seen:
             self._nodes_seen = self._nodes.seen
             self._follow_nodes(self._nodes.alive)
+            self.deaths.settle(self._nodes.alive, self._nodes.taken)
         now = time.monotonic()
         for slot in self._slots:
             if slot.actor is None and slot.due <= now:
@@ -223,7 +225,7 @@ class RayPool:
     def _new_actor(self, slot: Slot) -> Any:
         group, away = slot.group, None
         options = group.options()
-        config = self._config
+        config = replace(self._config, own_cpus=group.own_cpus)
         if self._cluster is not None:
             away = Away(
                 toolchain=group.toolchain or self._cluster.toolchain,
@@ -336,6 +338,9 @@ class RayPool:
         if running is None and not gone:
             self._fail(slot, cause)
             return
+        away = self._cluster is not None and isinstance(error, ActorUnavailableError)
+        if away and running is not None and not gone:
+            self.deaths.suspect(slot, running)
         self._empty(slot, pause=0.0 if running is not None else 1.0)
         if running is not None:
             taken |= isinstance(error, RayActorError) and error.preempted

@@ -36,7 +36,15 @@ from attnfuzz.fuzz.pool.cluster import Cluster
 from attnfuzz.fuzz.pool.deaths import Deaths
 from attnfuzz.fuzz.pool.groups import WorkerGroup
 from attnfuzz.fuzz.pool.ray_pool import RayPool
-from attnfuzz.fuzz.pool.tasks import Finished, Handle, RunTask, ShardTask, Task, WorkerDied
+from attnfuzz.fuzz.pool.tasks import (
+    Finished,
+    Handle,
+    NoWorker,
+    RunTask,
+    ShardTask,
+    Task,
+    WorkerDied,
+)
 from attnfuzz.generators.model.codec import program_id
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.strategies.shards import shard_programs
@@ -260,7 +268,12 @@ def test_what_was_found_on_a_card_that_is_gone_waits(
     while not pool.takes("cuda", "simulated A10G"):
         pool.wait(1.0)
     assert pool.environment("cuda", "simulated A10G")["card"] == "simulated A10G"
+    pool.submit(RunTask((Program(),) * 300), "simulated A10G")
     cluster.remove(returned)
+    done: list[Finished] = []
+    while not done:
+        done = pool.wait(1.0)
+    assert done[0].result == NoWorker() and pool.takes("cuda", "simulated H100")
 
 
 def test_a_program_that_machines_die_of_is_set_aside_and_stays_so(

@@ -116,6 +116,7 @@ def test_a_script_that_fills_its_folder_is_ended(tmp_path: Path) -> None:
 def test_a_group_asks_for_the_cpus_and_devices_of_its_programs() -> None:
     config = config_from_data(
         {
+            "profiles": {"integrated": 1},
             "targets": ["cpu", "npu"],
             "workers": {"cpu": {"cpus": 4}, "npu": {"count": 1, "devices": 2, "cpus": 2}},
             "ray_address": "auto",
@@ -133,7 +134,8 @@ def test_a_group_asks_for_the_cpus_and_devices_of_its_programs() -> None:
 
 def test_a_device_is_shared_or_one_of_several() -> None:
     workers = {"npu": {"devices": 2, "per_device": 4}}
-    config = config_from_data({"targets": ["npu"], "workers": workers}, "test")
+    of_npu = {"targets": ["npu"], "profiles": {"integrated": 1}, "workers": workers}
+    config = config_from_data(of_npu, "test")
     expected = r"test: workers.npu.devices: expected 1, as 4 workers share a device, got 2\."
     with pytest.raises(ConfigError, match=expected):
         check_workers(config, "test")

@@ -155,7 +155,8 @@ def test_a_database_without_a_campaign_is_told(attnfuzz: Run, tmp_path: Path) ->
 def as_of_version(directory: Path, version: int) -> None:
     """Makes the database there one of another version, as far as the tables that 3 has go."""
     connection = sqlite3.connect(directory / DATABASE)
-    connection.execute("DROP TABLE environments")
+    for newer in ("environments", "hardware"):
+        connection.execute(f"DROP TABLE {newer}")
     connection.execute(f"PRAGMA user_version={version}")
     connection.close()
 

@@ -33,6 +33,7 @@ from attnfuzz.fuzz.pool.pool import Pool
 from attnfuzz.fuzz.pool.tasks import (
     Finished,
     Handle,
+    NoWorker,
     ShardTask,
     Task,
     TaskFailed,
@@ -264,6 +265,8 @@ class Campaign:
             if isinstance(owner, Again):
                 self._retry.report(owner, one.result)
                 self._store.count("cpu", {RETRIED: cpu_s(one.result)})
+            elif owner is not None and isinstance(one.result, NoWorker):
+                self._held.append(owner)
             elif owner is not None:
                 self._queue.report(owner, one.result)
             else:

@@ -31,6 +31,7 @@ from attnfuzz.fuzz.pool.tasks import (
     Answer,
     Finished,
     Handle,
+    NoWorker,
     RunTask,
     SetupTask,
     ShardTask,
@@ -267,6 +268,7 @@ class RayPool:
     def _progress(self, timeout: float) -> None:
         """Takes what has come back, waiting up to `timeout` seconds for the first."""
         self._tend()
+        self._give_out_again()
         refs = list(self._refs)
         if not refs:
             if self._cluster is not None or self._slots and not self.free:
@@ -279,11 +281,19 @@ class RayPool:
             if ref in self._refs:  # its slot may have been lost meanwhile
                 self._take(ref)
         self._tend()
+        self._give_out_again()
+
+    def _give_out_again(self) -> None:
+        """Starts what waits for a worker; what none is left for goes back to the owner."""
         for running in [*self._waiting]:
-            slot = self._idle_for(target_of(running.task), running.hardware)
+            target, hardware = target_of(running.task), running.hardware
+            slot = self._idle_for(target, hardware)
             if slot is not None:
                 self._waiting.remove(running)
                 self._start(slot, running)
+            elif hardware is not None and not any(s.fits(target, hardware) for s in self._slots):
+                self._waiting.remove(running)
+                self._done.append(Finished(running.handle, running.task, NoWorker()))
 
     def _take(self, ref: Any) -> None:
         slot = self._refs.pop(ref)

@@ -62,13 +62,20 @@ class WorkerDied:
 
 
 @dataclass(frozen=True)
+class NoWorker:
+    """The worker that ran this task died, and none with the hardware that it needs is left."""
+
+
+@dataclass(frozen=True)
 class TaskFailed:
     """The task raised: a defect of attnfuzz, with its traceback."""
 
     error: str
 
 
-Answer: TypeAlias = "ShardReport | list[Outcome] | list[ReproRun] | WorkerDied | TaskFailed"
+Answer: TypeAlias = (
+    "ShardReport | list[Outcome] | list[ReproRun] | WorkerDied | NoWorker | TaskFailed"
+)
 
 
 @dataclass(frozen=True)

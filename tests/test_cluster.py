@@ -71,10 +71,14 @@ CONFIG: dict[str, Any] = {
 }
 
 
+SOON_DEAD = {"health_check_period_ms": 1000, "health_check_failure_threshold": 3}
+"""Ray's settings by which a killed node is taken for dead after 3 s; by default it takes 15."""
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
     """A node with an H100, as it says, one with an NPU, and one with neither."""
-    with local_cluster() as opened:
+    with local_cluster(_system_config=SOON_DEAD) as opened:
         opened.add(cpus=1, gpus=1, **{"accelerator_type:H100": 1})
         opened.add(cpus=1, NPU=1)
         opened.add(cpus=1)

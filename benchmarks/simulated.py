@@ -32,9 +32,6 @@ from attnfuzz.generators.model.program import Program
 PROGRAM_S = 0.2
 """Seconds that a program sleeps."""
 
-LONG_S = 60.0
-"""Seconds that one of a `LongWorker` does: long enough for its machine to die."""
-
 BELOW = ("sleep", "86400")
 """The process below each worker."""
 
@@ -55,7 +52,7 @@ class _Nothing:
 
 
 class SimulatedExecutor(Executor):
-    """See the module's docstring."""
+    """See the module's docstring. A program sleeps for so many `seconds`."""
 
     seconds = PROGRAM_S
 
@@ -119,13 +116,4 @@ class SimulatedProcess(WorkerProcess):
         return [ReproRun(1, "RuntimeError: simulated")] * task.runs
 
 
-class _LongExecutor(SimulatedExecutor):
-    seconds = LONG_S
-
-
-class _LongProcess(SimulatedProcess):
-    executor = _LongExecutor
-
-
 SimulatedWorker: Any = ray.remote(num_cpus=1)(SimulatedProcess)
-LongWorker: Any = ray.remote(num_cpus=1)(_LongProcess)

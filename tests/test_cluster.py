@@ -49,7 +49,8 @@ from attnfuzz.generators.model.codec import program_id
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.strategies.shards import shard_programs
 from benchmarks.local_cluster import LocalCluster, local_cluster
-from benchmarks.simulated import BELOW, LongWorker, SimulatedWorker, judged
+from benchmarks.simulated import BELOW, SimulatedWorker, judged
+from tests.support.long_worker import LongWorker
 
 pytestmark = pytest.mark.slow
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import psutil
 import pytest
@@ -72,6 +73,9 @@ CONFIG: dict[str, Any] = {
 }
 
 
+OURS = "ATTNFUZZ_TEST_CLUSTER"
+"""The variable by which processes of this cluster are told from those of another beside it."""
+
 SOON_DEAD = {"health_check_period_ms": 1000, "health_check_failure_threshold": 3}
 """Ray's settings by which a killed node is taken for dead after 3 s; by default it takes 15."""
 
@@ -79,7 +83,8 @@ SOON_DEAD = {"health_check_period_ms": 1000, "health_check_failure_threshold": 3
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
     """A node with an H100, as it says, one with an NPU, and one with neither."""
-    with local_cluster(_system_config=SOON_DEAD) as opened:
+    mine = mock.patch.dict(os.environ, {OURS: str(os.getpid())})
+    with mine, local_cluster(_system_config=SOON_DEAD) as opened:
         opened.add(cpus=1, gpus=1, **{"accelerator_type:H100": 1})
         opened.add(cpus=1, NPU=1)
         opened.add(cpus=1)
@@ -88,11 +93,12 @@ def cluster() -> Iterator[LocalCluster]:
 
 
 def below() -> list[int]:
-    """Processes of workers that are left."""
+    """Processes of this cluster's workers that are left."""
     return [
         process.pid
-        for process in psutil.process_iter(["cmdline"])
+        for process in psutil.process_iter(["cmdline", "environ"])
         if tuple(process.info["cmdline"] or ()) == BELOW
+        and (process.info["environ"] or {}).get(OURS) == str(os.getpid())
     ]
 
 

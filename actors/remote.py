@@ -14,7 +14,7 @@ import ray
 
 from attnfuzz.actors.node import About, Away, found_by, settle
 from attnfuzz.actors.runs import ReproRun, ReproTask, RunSettings
-from attnfuzz.actors.sandbox import confine
+from attnfuzz.actors.sandbox import confine, cpus
 from attnfuzz.actors.sandbox.sandbox import SandboxError
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.scripts import run_repro
@@ -73,6 +73,8 @@ class WorkerProcess:
         if away is not None:
             config, self._scratch = settle(config, away)
             self._targets = self.found_by(config.targets, config.toolchain)
+        self._cpus = cpus.HeldCpus(_own_cpus(config), cpus.here())
+        config = replace(config, cpus=self._cpus.numbers)
         self._config = config
         self._executor = self.executor(config, self._note)
 
@@ -122,13 +124,25 @@ class WorkerProcess:
             task = replace(
                 task, python=config.toolchain, folder=config.scratch, preload=config.preload
             )
-        return run_repro(task)
+        return run_repro(replace(task, cpus=self._config.cpus))
 
     def close(self) -> None:
         """Ends the sandboxes; the actor itself ends by ray.kill."""
         self._executor.close()
         if self._scratch is not None:
             self._scratch.close()
+
+
+def _own_cpus(config: WorkerConfig) -> int:
+    """How many CPUs the worker has to itself: as many as it is to have, or none where Ray has given
+    out fewer than this machine has. The others are somebody else's, who may have numbered them
+    alike."""
+    if not config.own_cpus:
+        return 0
+    here = ray.get_runtime_context().get_node_id()
+    nodes = [one["Resources"] for one in ray.nodes() if one["NodeID"] == here]
+    given = sum(one.get("CPU", 0.0) for one in nodes)
+    return config.own_cpus if given >= len(cpus.here()) else 0
 
 
 Worker: Any = ray.remote(num_cpus=1, max_restarts=2)(WorkerProcess)

@@ -32,7 +32,8 @@ class ReproTask:
     `python` is the interpreter, `preload` the files loaded before the script, `timeout_s` the
     seconds each run may take, `idle_s` for how many of them all of its processes may sleep (None:
     all of them), `folder` an existing folder for its temporary files, `processes` how many run it
-    together, as `torchrun` would start them, `target` that whose worker is to run it.
+    together, as `torchrun` would start them, `target` that whose worker is to run it, `disk_mb` how
+    many MiB it may write to its folder, `cpus` those of the worker that runs it.
     """
 
     text: str
@@ -44,6 +45,8 @@ class ReproTask:
     preload: tuple[str, ...] = ()
     processes: int = 1
     target: str | None = None
+    disk_mb: int = 2048
+    cpus: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

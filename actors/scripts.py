@@ -16,9 +16,11 @@ from pathlib import Path
 import psutil
 
 from attnfuzz.actors.runs import ReproRun, ReproTask
-from attnfuzz.actors.sandbox import ports, procs
+from attnfuzz.actors.sandbox import disk, ports, procs
 from attnfuzz.actors.sandbox.activity import Activity
+from attnfuzz.actors.sandbox.cpus import confine_to, enough
 from attnfuzz.actors.sandbox.sandbox import BLINK_S, GLANCE_S
+from attnfuzz.actors.sandbox.verdict import DISK_FULL
 
 KEPT = 4 << 20
 """Bytes kept of what a script writes to stderr. Inductor prints all arguments of what it could not
@@ -87,8 +89,9 @@ def _run_once(task: ReproTask, script: Path, folder: Path) -> ReproRun:
                     )
                 )
                 _limit(processes[-1].pid, task.processes)
+                confine_to(enough(task.cpus, task.processes), processes[-1].pid)
                 group = group or processes[0].pid
-            status = _status(processes, task)
+            status, said = _status(processes, task, folder)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 if group is not None:
@@ -98,7 +101,7 @@ def _run_once(task: ReproTask, script: Path, folder: Path) -> ReproRun:
             _reap(group)
         stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - KEPT))
         written = stderr.read().decode("utf-8", "replace")
-    return ReproRun(status, written, round(_children_cpu_s() - before, 3))
+    return ReproRun(status, written + said, round(_children_cpu_s() - before, 3))
 
 
 def _reap(group: int | None) -> None:
@@ -114,10 +117,14 @@ def _children_cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _status(processes: Sequence[subprocess.Popen[bytes]], task: ReproTask) -> int | None:
-    """What the processes ended with: a signal, a failure, or 0; None when they hang."""
+def _status(
+    processes: Sequence[subprocess.Popen[bytes]], task: ReproTask, folder: Path
+) -> tuple[int | None, str]:
+    """What the processes ended with: a signal, a failure, or 0; None when they hang. Where they
+    have filled `folder` they are to be killed for it, and the text says so."""
     began = time.monotonic()
-    activity = Activity(began)
+    own = enough(task.cpus, task.processes)
+    activity = Activity(began, len(own)) if own else Activity(began)
     running = list(processes)
     while running:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -129,13 +136,16 @@ def _status(processes: Sequence[subprocess.Popen[bytes]], task: ReproTask) -> in
         now = time.monotonic()
         activity.look((*tops, *below), now)
         if running and now >= began + activity.allows(task.timeout_s):
-            return None
+            return None, ""
         if running and task.idle_s is not None and activity.asleep >= task.idle_s:
-            return None
+            return None, ""
+        if running and (found := disk.used(folder, (*tops, *below))).bytes > task.disk_mb << 20:
+            said = f"{DISK_FULL}: wrote more than {task.disk_mb} MiB to its folder\n{found}\n"
+            return -signal.SIGKILL, said
     codes = [process.returncode for process in processes]
     # A rank that a signal ended leaves the others with a lost connection.
     killed = [one for one in codes if one < 0]
-    return next((one for one in (*killed, *codes) if one), 0)
+    return next((one for one in (*killed, *codes) if one), 0), ""
 
 
 def _limit(pid: int, processes: int) -> None:

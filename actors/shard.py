@@ -23,7 +23,8 @@ class Shard:
     pairs) and `functions`, which run on `target`. Failures whose strong key is in `known_keys` are
     only counted. Programs are drawn clear of the causes in `clear_of`, so far as they can be (see
     `corpus.counterfactual`); those of `known` are behind which something else may be.
-    Programs whose ids are in `set_aside` are not run: their machines died while they ran."""
+    Programs whose ids are in `set_aside` are not run: the machines named there died while they
+    ran."""
 
     campaign_seed: int
     index: int
@@ -34,12 +35,12 @@ class Shard:
     known: tuple[Bucket, ...] = ()
     clear_of: tuple[Bucket, ...] = ()
     target: str = "cpu"
-    set_aside: frozenset[str] = frozenset()
+    set_aside: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShardReport:
-    """What became of shard `index`.
+    """What became of shard `index`. `hardware` is that of its worker, where others have other.
 
     `counts` by status ("passed", "rejected", "failed", "not_run", "defect"), `by_key` failures by
     strong key, `rejections` by why they were refused or not run, `features` by name. `failures` are
@@ -52,6 +53,7 @@ class ShardReport:
 
     index: int
     target: str = "cpu"
+    hardware: str | None = None
     executed: int = 0
     counts: dict[str, int] = field(default_factory=dict)
     by_key: dict[str, int] = field(default_factory=dict)
@@ -90,10 +92,10 @@ class Tally:
         """Counts a program that was changed to be clear of the buckets with those ids."""
         self._steered.update(clear_of)
 
-    def set_aside(self, program: Program) -> None:
-        """Counts a program that is not run, as its machines died of it."""
+    def set_aside(self, program: Program, machines: str) -> None:
+        """Counts a program that is not run, as those machines died while it ran."""
         self._counts["set_aside"] += 1
-        self._failures.append((program, of_machine()))
+        self._failures.append((program, of_machine(machines)))
 
     def add(self, program: Program, outcome: Outcome) -> None:
         """Counts one outcome, and keeps it if it is new."""

@@ -35,13 +35,17 @@ class WorkerConfig:
     """What a worker is. `toolchain` is a Python interpreter with torch, `scratch` the root of a
     `Scratch`, `preload` paths of files that the sandbox executes before each program. What is not
     to run elsewhere runs on the first of `targets`. `per_device` is how many workers share an
-    accelerator. All paths are those of the machine on which the worker runs, see `actors.node`."""
+    accelerator. `own_cpus` is how many CPUs it is to have to itself, `cpus` are those that it has,
+    which programs of no more processes run on only. All paths are those of the machine on which the
+    worker runs, see `actors.node`."""
 
     scratch: str
     toolchain: str = sys.executable
     targets: tuple[str, ...] = ("cpu",)
     preload: tuple[str, ...] = ()
     per_device: int = 1
+    own_cpus: int = 0
+    cpus: tuple[int, ...] = ()
     limits: Limits = field(default_factory=Limits)
     deadlines: Deadlines = field(default_factory=Deadlines)
 
@@ -77,17 +81,14 @@ class Executor:
     def _sandbox(self, target: str) -> Sandbox:
         """The sandbox of `target`, started when it is first needed. Raises SandboxError."""
         if target not in self._sandboxes:
-            config = self._config
-            self._sandboxes[target] = Sandbox(
-                config.toolchain, config.limits, config.scratch, config.preload, target=target
-            )
+            self._sandboxes[target] = self._made(self._config.toolchain, target)
         return self._sandboxes[target]
 
     def run_shard(self, shard: Shard) -> ShardReport:
         """Draws the programs of `shard`, runs each, and reports what is new."""
         began, harness = time.monotonic(), self.harness_cpu_s()
         self._sandbox(shard.target)  # what it takes to start is no program's cost
-        tally = Tally(shard)
+        tally, aside = Tally(shard), dict(shard.set_aside)
         drawn = shard_programs(
             shard.campaign_seed,
             shard.index,
@@ -102,8 +103,8 @@ class Executor:
         for each in drawn:
             program, met = steered(each, shard.clear_of)
             tally.steer(met)
-            if program_id(program) in shard.set_aside:
-                tally.set_aside(program)
+            if (machines := aside.get(program_id(program))) is not None:
+                tally.set_aside(program, machines)
                 continue
             outcome = self._run(program, settings, native=False)
             tally.add(program, outcome)
@@ -172,11 +173,19 @@ class Executor:
         imported torch. Raises SandboxError."""
         if (toolchain, target) not in self._others:
             self._close_others()
-            config = self._config
-            self._others[toolchain, target] = Sandbox(
-                toolchain, config.limits, config.scratch, config.preload, target=target
-            )
+            self._others[toolchain, target] = self._made(toolchain, target)
         return self._others[toolchain, target]
+
+    def _made(self, toolchain: str, target: str) -> Sandbox:
+        config = self._config
+        return Sandbox(
+            toolchain,
+            config.limits,
+            config.scratch,
+            config.preload,
+            target=target,
+            cpus=config.cpus,
+        )
 
     def _close_others(self) -> None:
         while self._others:

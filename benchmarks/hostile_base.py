@@ -58,6 +58,7 @@ class _Report:
 
     index: int = 0
     target: str = "cpu"
+    hardware: str | None = None
     failures: tuple[tuple[Program, Outcome], ...] = ()
     executed: int = 10
     counts: Mapping[str, int] = field(default_factory=lambda: {"passed": 9, "failed": 1})

@@ -150,19 +150,19 @@ class StubPool:
     def free(self) -> int:
         return 1 - len(self._waiting)
 
-    def takes(self, target: str | None) -> bool:
+    def takes(self, target: str | None, hardware: str | None = None) -> bool:
         return self.free > 0
 
-    def serves(self, target: str) -> bool:
+    def serves(self, target: str, hardware: str | None = None) -> bool:
         return True
 
     def states(self) -> dict[str, int]:
         return {"idle": self.free, "busy": self.size - self.free}
 
-    def environment(self, target: str | None = None) -> dict[str, str]:
+    def environment(self, target: str | None = None, hardware: str | None = None) -> dict[str, str]:
         return {**VERSIONS, "target": self._target}
 
-    def submit(self, task: Task) -> Handle:
+    def submit(self, task: Task, hardware: str | None = None) -> Handle:
         self._handles += 1
         self._waiting.append((self._handles, task))
         return self._handles

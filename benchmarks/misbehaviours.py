@@ -222,6 +222,17 @@ MISBEHAVIOURS = (
         """,
     ),
     Misbehaviour(
+        "fills its folder with many files",
+        RAISED,
+        """
+        import os, time
+        for number in range(1000):
+            with open(f"part-{number}", "wb") as file:
+                os.posix_fallocate(file.fileno(), 0, 64 << 20)
+            time.sleep(0.1)
+        """,
+    ),
+    Misbehaviour(
         "changes limits, handlers, environment and folder",
         PASSED,
         """

@@ -26,7 +26,7 @@ from attnfuzz.actors.sandbox.sandbox import Sandbox
 from attnfuzz.actors.sandbox.scratch import LOCK, Scratch
 from benchmarks.misbehaviours import MISBEHAVIOURS, WELL_BEHAVED, Misbehaviour, called
 
-LIMITS = Limits(memory_mb=2048, file_mb=256)
+LIMITS = Limits(memory_mb=2048, file_mb=256, disk_mb=512)
 
 
 @dataclass

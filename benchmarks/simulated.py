@@ -19,6 +19,7 @@ import ray
 
 from attnfuzz.actors.remote import WorkerProcess
 from attnfuzz.actors.runs import ReproRun, ReproTask, RunSettings
+from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.actors.worker import Executor, WorkerConfig
 from attnfuzz.generators.model.codec import program_id
 from attnfuzz.generators.model.outcome import (
@@ -56,7 +57,8 @@ def below(address: str) -> list[psutil.Process]:
 class _Nothing:
     """A sandbox that is none."""
 
-    environment = ENVIRONMENT
+    def __init__(self, environment: dict[str, str]) -> None:
+        self.environment = environment
 
     def harness_cpu_s(self) -> float:
         return 0.0
@@ -66,7 +68,9 @@ class _Nothing:
 
 
 class SimulatedExecutor(Executor):
-    """See the module's docstring."""
+    """See the module's docstring. A program sleeps for so many `seconds`."""
+
+    seconds = PROGRAM_S
 
     def __init__(self, config: WorkerConfig, at: Callable[[str], None]) -> None:
         cluster = ray.get_runtime_context().gcs_address
@@ -74,17 +78,26 @@ class SimulatedExecutor(Executor):
         super().__init__(config, at)
 
     def _sandbox(self, target: str) -> Any:
-        return _Nothing()
+        card = {} if TARGETS[target].ray_resource is None else {"card": _card()}
+        return _Nothing(ENVIRONMENT | {"target": target} | card)
 
     def _run_one(self, program: Program, settings: RunSettings, native: bool) -> Outcome:
         self._at(program_id(program))
-        time.sleep(PROGRAM_S)
+        time.sleep(self.seconds)
         node = ray.get_runtime_context().get_node_id()
         return judged(program, (f"{settings.target or self._first} on {node}",))
 
     def close(self) -> None:
         self._below.kill()
         super().close()
+
+
+def _card() -> str:
+    """What the node's card would be called, by its accelerator type."""
+    here = ray.get_runtime_context().get_node_id()
+    there = next(one["Resources"] for one in ray.nodes() if one["NodeID"] == here)
+    types = [name.partition(":")[2] for name in there if name.startswith("accelerator_type:")]
+    return f"simulated {types[0]}" if types else "simulated card"
 
 
 def judged(program: Program, features: tuple[str, ...] = ()) -> Outcome:

@@ -30,6 +30,7 @@ from attnfuzz.generators.model.outcome import (
 from attnfuzz.generators.model.program import Program
 
 _PHASE_CLASS = {
+    Phase.SETUP: "setup",  # nothing was run: see `verdict.of_machine`
     Phase.BUILD: "eager",  # what makes the inputs is eager torch too
     Phase.REFERENCE: "reference",
     Phase.EAGER: "eager",

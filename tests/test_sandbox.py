@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,9 @@ pytestmark = pytest.mark.slow
 def sandbox() -> Iterator[Sandbox]:
     with (
         Scratch.create() as scratch,
-        Sandbox(scratch=scratch.root, limits=Limits(memory_mb=2048, file_mb=256)) as made,
+        Sandbox(
+            scratch=scratch.root, limits=Limits(memory_mb=2048, file_mb=256, disk_mb=512)
+        ) as made,
     ):
         yield made
 
@@ -273,6 +276,31 @@ def test_an_uncaught_bad_alloc_is_out_of_memory(sandbox: Sandbox) -> None:
 def test_files_are_limited(sandbox: Sandbox) -> None:
     outcome = sandbox.run(source("open('big', 'wb').truncate(1 << 30)"), JOB)
     assert outcome.failure is not None and "File too large" in said(outcome)
+
+
+def test_all_files_together_are_limited(sandbox: Sandbox) -> None:
+    body = (
+        "import os, time\n"
+        "for number in range(1000):\n"
+        "    with open(f'part-{number}', 'wb') as file:\n"
+        "        os.posix_fallocate(file.fileno(), 0, 64 << 20)\n"
+        "    time.sleep(0.1)"
+    )
+    outcome = sandbox.run(source(body), JOB)
+    assert failing(outcome) == (FailureKind.RUNTIME_ERROR, Phase.EAGER)
+    assert said(outcome) == "wrote more than 512 MiB to its folder (limits.disk_mb), and was ended"
+    assert outcome.failure is not None and "part-0" in outcome.failure.evidence["files"]
+
+
+def test_a_program_has_the_cpus_of_its_worker_unless_it_needs_more(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = min(os.sched_getaffinity(0))
+    monkeypatch.setattr(sandbox, "_cpus", (own,))
+    text = source("import os; raise RuntimeError(str(sorted(os.sched_getaffinity(0))))")
+    assert said(sandbox.run(text, JOB)) == str([own])
+    everything = str(sorted(os.sched_getaffinity(0)))
+    assert said(sandbox.run(text, replace(JOB, ranks=2))) == everything
 
 
 def test_a_closed_pipe_is_an_exit_without_a_result(sandbox: Sandbox) -> None:

@@ -182,13 +182,24 @@ def test_what_cannot_be_opened_is_one_sentence(tmp_path: Path) -> None:
         Store(tmp_path / "no" / "such" / "folder" / DATABASE)
 
 
+def test_the_hardware_that_a_failure_was_found_on_is_kept(store: Store) -> None:
+    (found,) = store.record_shard(Report(0, hardware="an H100", failures=[(program(1), wrong())]))
+    other = store.add_failure(program(2), wrong(), hardware="")
+    unknown = store.add_failure(program(3), wrong())
+    assert other is not None and unknown is not None
+    assert [found.hardware, other.hardware, unknown.hardware] == ["an H100", "", None]
+    assert store.reassess(found.program_id, wrong("dq")).hardware == "an H100"
+    assert store.environment(found)["hardware"] == "an H100"
+    assert "hardware" not in store.environment(other)
+
+
 def test_a_database_of_another_version_is_refused(store: Store) -> None:
     import sqlite3
 
     store.close()
     with sqlite3.connect(store.path) as database:
         database.execute("PRAGMA user_version=99")
-    with pytest.raises(StoreError, match="version 5, got version 99"):
+    with pytest.raises(StoreError, match="version 6, got version 99"):
         Store(store.path)
 
 

@@ -39,7 +39,7 @@ class Pool(FakePool):
         super().__init__()
         self._versions = versions
 
-    def environment(self, target: str | None = None) -> dict[str, str]:
+    def environment(self, target: str | None = None, hardware: str | None = None) -> dict[str, str]:
         return self._versions
 
 
@@ -131,7 +131,7 @@ def test_a_launch_asks_before_it_writes(tmp_path: Path, monkeypatch: pytest.Monk
     run(tmp_path, Pool(THEN), shipped=False)
 
     class Ray(Pool):
-        def __init__(self, *_: Any) -> None:
+        def __init__(self, *_: Any, **__: Any) -> None:
             super().__init__(NOW)
 
     monkeypatch.setattr("attnfuzz.fuzz.pool.ray_pool.RayPool", Ray)

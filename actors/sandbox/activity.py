@@ -50,7 +50,7 @@ NEW = Thread("R", 0.0, 0.0)
 
 @dataclass
 class Activity:
-    """Looks from time to time at processes that began when it did.
+    """Looks from time to time at processes that began when it did, and may use so many `cpus`.
 
     `asleep` is for how many seconds, up to the last look, all of them have been asleep: from one
     look to the next no thread was at work, and none has come or gone. `kept` is for how many
@@ -59,6 +59,7 @@ class Activity:
     """
 
     looked: float
+    cpus: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
     asleep: float = 0.0
     kept: float = 0.0
     _threads: dict[int, Thread] = field(default_factory=dict)
@@ -71,7 +72,7 @@ class Activity:
             thread.worked_since(before[number], seconds) for number, thread in threads.items()
         )
         self.asleep = self.asleep + seconds if idle else 0.0
-        self.kept += _kept(threads, before, seconds)
+        self.kept += _kept(threads, before, seconds, self.cpus)
         self._threads, self.looked = threads, now
 
     def allows(self, seconds: float, kept_before: float = 0.0) -> float:
@@ -80,9 +81,11 @@ class Activity:
         return seconds + min(self.kept - kept_before, KEPT * seconds)
 
 
-def _kept(threads: dict[int, Thread], before: dict[int, Thread], seconds: float) -> float:
+def _kept(
+    threads: dict[int, Thread], before: dict[int, Thread], seconds: float, cpus: int
+) -> float:
     """For how many of `seconds` one of `threads` waited for a CPU: at most that for which they did
-    not have all CPUs themselves, as who waits for its own is as slow on an idle machine."""
+    not have all `cpus` themselves, as who waits for its own is as slow on an idle machine."""
     waited = ran = 0.0
     for number, thread in threads.items():
         known = before.get(number, NEW)
@@ -90,7 +93,7 @@ def _kept(threads: dict[int, Thread], before: dict[int, Thread], seconds: float)
         if thread.state == known.state == "R" and thread.ran == known.ran:
             waited += seconds  # it still waits, which is not counted before it gets its turn
         ran += thread.ran - known.ran
-    others = seconds - ran / len(os.sched_getaffinity(0))
+    others = seconds - ran / cpus
     return max(0.0, min(waited, others))
 
 

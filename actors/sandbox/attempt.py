@@ -8,16 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from attnfuzz.actors.sandbox.job import Job
-from attnfuzz.actors.sandbox.watchdog import Watchdog
+from attnfuzz.actors.sandbox.watchdog import GLANCE_S, Watchdog
 
 
 @dataclass
 class Attempt:
-    """What is known of a run so far. `native`: native stacks are taken when it hangs."""
+    """What is known of a run so far. `native`: native stacks are taken when it hangs. `cpus` are
+    those that it is confined to, if any."""
 
     directory: Path
     job: Job
     native: bool
+    cpus: tuple[int, ...] = ()
     pid: int = 0
     setting_up: str = ""
     """What it has begun to set up last."""
@@ -31,10 +33,20 @@ class Attempt:
     """How the child ended, as the zygote reports it."""
     hang: tuple[str, dict[str, str]] | None = None
     """What it was called one for, and the evidence."""
+    overfull: dict[str, str] | None = None
+    """The evidence that it has filled its folder."""
+    disk_due: float = 0.0
+    """When its folder is looked at next, by time.monotonic()."""
     watchdog: Watchdog = field(init=False)
 
     def __post_init__(self) -> None:
-        self.watchdog = Watchdog(self.job.deadlines, time.monotonic())
+        self.begin()
+
+    def begin(self) -> None:
+        """Begins to count its time."""
+        now = time.monotonic()
+        self.watchdog = Watchdog(self.job.deadlines, now, len(self.cpus))
+        self.disk_due = now + GLANCE_S
 
     @property
     def source(self) -> Path:

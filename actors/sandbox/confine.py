@@ -5,6 +5,7 @@ Standard library only, and nothing of ours: the zygote loads this file by its pa
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import faulthandler
 import os
@@ -13,6 +14,7 @@ import resource
 import signal
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +75,16 @@ def show_native_frames() -> None:
         switch(True)
 
 
-def enter(directory: Path, limits: dict[str, int], marker: str, keep: int, parent: int) -> None:
-    """Makes this process the leader of its own session, limited, in `directory`.
+def enter(
+    directory: Path,
+    limits: dict[str, int],
+    marker: str,
+    keep: int,
+    parent: int,
+    cpus: Sequence[int] = (),
+) -> None:
+    """Makes this process the leader of its own session, limited, in `directory`, on `cpus` if there
+    are any.
 
     `limits` has memory_mb, file_mb, processes. All file descriptors but 0 to 2 and `keep` are
     closed; 1 and 2 go to files in `directory`, where temporary files and compile caches go too.
@@ -85,6 +95,8 @@ def enter(directory: Path, limits: dict[str, int], marker: str, keep: int, paren
     if os.getppid() != parent:  # it died before the line above
         os._exit(1)
     allow_stacks()
+    with contextlib.suppress(OSError):  # one that is not there any more
+        os.sched_setaffinity(0, cpus or os.sched_getaffinity(0))
     _redirect(directory, keep)
     _own_folders(directory, marker)
     _limit(limits)

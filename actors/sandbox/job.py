@@ -23,14 +23,16 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 class Limits:
     """What one program may use. `memory_mb` bounds private memory of each of its processes, torch's
     own (about 500 MiB) included; `device_memory_mb` what torch allocates on an accelerator;
-    `file_mb` the size of each file it writes (a precompiled header is 150 MB); `processes` how many
-    threads and processes its user may run beside those that run already, which Linux does not
-    enforce for root."""
+    `file_mb` the size of each file it writes (a precompiled header is 150 MB); `disk_mb` of all
+    files in its folder together, which is looked at every two seconds; `processes` how many threads
+    and processes its user may run beside those that run already, which Linux does not enforce for
+    root."""
 
     __pydantic_config__ = CHECKED
     memory_mb: Annotated[int, Field(ge=1024, le=1 << 20)] = 4096
     device_memory_mb: Annotated[int, Field(ge=256, le=1 << 20)] = 8192
     file_mb: Annotated[int, Field(ge=256, le=1 << 20)] = 512
+    disk_mb: Annotated[int, Field(ge=256, le=1 << 20)] = 2048
     processes: Annotated[int, Field(ge=1, le=1 << 20)] = 4096
 
 

@@ -15,13 +15,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from attnfuzz.actors.sandbox import blame, stacks, verdict
+from attnfuzz.actors.sandbox import blame, disk, stacks, verdict
 from attnfuzz.actors.sandbox.attempt import Attempt
+from attnfuzz.actors.sandbox.cpus import enough
 from attnfuzz.actors.sandbox.files import drop_headers_since, remove_tree
 from attnfuzz.actors.sandbox.fork_server import ForkServer, SandboxError, ZygoteDied, headers_folder
 from attnfuzz.actors.sandbox.job import Job, Limits
 from attnfuzz.actors.sandbox.messages import Messages
-from attnfuzz.actors.sandbox.watchdog import BLINK_S, GLANCE_S, PATIENCE, Watchdog
+from attnfuzz.actors.sandbox.watchdog import BLINK_S, GLANCE_S, PATIENCE
 from attnfuzz.generators.model.codec import outcome_from_data
 from attnfuzz.generators.model.outcome import DEADLINE, Cost, FailureKind, Outcome, Phase
 
@@ -36,7 +37,8 @@ class Sandbox:
 
     `toolchain` is a Python interpreter with torch; `scratch` a folder for temporary files that the
     caller removes in the end (see `sandbox.scratch`); `preload` Python files that are executed in
-    the child before the program; `target` says for what programs are compiled. `environment` says
+    the child before the program; `target` says for what programs are compiled; `cpus` are its own:
+    a program of no more processes than they are runs on them only. `environment` says
     what it runs on. Starting costs seconds, and a sandbox is used by one thread at a time.
     """
 
@@ -49,6 +51,7 @@ class Sandbox:
         *,
         target: str = "cpu",
         headers: Path | None = None,
+        cpus: Sequence[int] = (),
     ) -> None:
         """Raises SandboxError when no program could run here."""
         self.toolchain, self.target = toolchain, target
@@ -60,6 +63,7 @@ class Sandbox:
             self._folder.mkdir(mode=0o700)
         except OSError as error:
             raise SandboxError(f"{scratch}: cannot write there: {error.strerror}") from error
+        self._cpus = tuple(cpus)
         self._runs = 0
         self._retired_cpu_s = 0.0
         self._oom_kills = oom_kills()
@@ -125,7 +129,8 @@ class Sandbox:
         self._runs += 1
         if job.only_setup or job.function is not None or "compile" in source:
             self._warm_up()  # a program that compiles unexpectedly only does so more slowly
-        attempt = Attempt(self._folder / f"r{self._runs}", job, native)
+        own = enough(self._cpus, max(job.ranks, job.simulated))
+        attempt = Attempt(self._folder / f"r{self._runs}", job, native, own)
         began = time.time()
         try:
             self._write(attempt, source)
@@ -174,13 +179,13 @@ class Sandbox:
     def _watch(self, attempt: Attempt) -> bool:
         """Runs the child to its end; True when the zygote died with it."""
         token = secrets.token_hex(16)
-        request = {"directory": str(attempt.directory), "token": token}
+        request = {"directory": str(attempt.directory), "token": token, "cpus": attempt.cpus}
         reading, writing = os.pipe()
         os.set_blocking(reading, False)
         messages = Messages(reading, token)
         try:
             attempt.pid = self._fork(request, writing)
-            attempt.watchdog = Watchdog(attempt.job.deadlines, time.monotonic())
+            attempt.begin()
             self._until_ended(attempt, messages)
             self._take(attempt, messages)
             if attempt.ended is not None and attempt.ended["left"]:
@@ -198,7 +203,7 @@ class Sandbox:
             attempt.watchdog.enter(time.monotonic())
             os.close(reading)
 
-    def _fork(self, request: dict[str, str], writing: int) -> int:
+    def _fork(self, request: dict[str, Any], writing: int) -> int:
         """Forks, from a new zygote if the old one turns out to have died since."""
         try:
             try:
@@ -217,6 +222,8 @@ class Sandbox:
         poll.register(messages.fd, select.POLLIN)
         poll.register(self._zygote().link, select.POLLIN)
         while attempt.ended is None:
+            if self._is_overfull(attempt):
+                continue
             left = watchdog.end - time.monotonic()
             if left <= 0:  # tested before what is ready, or a flood of messages would hold us up
                 self._look(attempt)
@@ -240,7 +247,7 @@ class Sandbox:
         received, more = messages.read()
         for message in received:
             now = time.monotonic()
-            if attempt.result or attempt.defect or attempt.hang:
+            if attempt.result or attempt.defect or attempt.hang or attempt.overfull:
                 break  # what is sent after a deadline was missed comes too late
             if "setting up" in message:
                 attempt.setting_up = message["setting up"]
@@ -259,6 +266,23 @@ class Sandbox:
         now = time.monotonic()
         if attempt.watchdog.may_look(now):
             attempt.watchdog.look(self._zygote().below(), now)
+
+    def _is_overfull(self, attempt: Attempt) -> bool:
+        """Looks from time to time at what the program has written, and ends it where that is too
+        much."""
+        if time.monotonic() < attempt.disk_due:
+            return False
+        session = self._zygote().below()
+        found = disk.used(attempt.directory, session)
+        attempt.disk_due = time.monotonic() + GLANCE_S
+        if found.bytes <= self.limits.disk_mb << 20:
+            return False
+        if attempt.result is None:
+            attempt.overfull = {"files": str(found)} | stacks.of_hang(
+                attempt.pid, session, attempt.directory, native=False
+            )
+        self._end_now(attempt)
+        return True
 
     def _hangs(self, attempt: Attempt, why: str) -> None:
         """A missed deadline: stacks first, then the end of all that runs below the zygote."""
@@ -311,6 +335,8 @@ class Sandbox:
             return verdict.of_signal(ending, number)
         if attempt.hang is not None:
             return verdict.of_hang(ending, *attempt.hang)
+        if attempt.overfull is not None:
+            return verdict.of_overfull(ending, self.limits.disk_mb, attempt.overfull)
         if died:
             return verdict.of_killed_zygote(ending)
         return verdict.of_ending(ending)

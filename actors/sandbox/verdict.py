@@ -25,6 +25,7 @@ ORACLE = "watchdog"
 HARNESS = "harness"
 SETTING_UP = "setting up"
 MACHINE_DIED = "MachineDied"
+DISK_FULL = "DiskQuotaExceeded"
 _LAST_WORDS = re.compile(
     r"^\s*(terminate called.*|what\(\):.*|\*\*\* .* \*\*\*.*|.*[Aa]ssertion .*failed.*"
     r"|(?:free|malloc\w*|realloc|munmap_chunk)\(\):.*|corrupted .*|double free.*)$",
@@ -123,6 +124,13 @@ def of_hang(ending: Ending, why: str, evidence: dict[str, str]) -> Outcome:
     return _failed(ending, FailureKind.HANG, raised, evidence | printed(ending.directory))
 
 
+def of_overfull(ending: Ending, most_mb: int, evidence: dict[str, str]) -> Outcome:
+    """A child that has written more than `most_mb` MiB, and was ended for it."""
+    why = f"wrote more than {most_mb} MiB to its folder (limits.disk_mb), and was ended"
+    raised = Raised(type=DISK_FULL, message=why)
+    return _failed(ending, FailureKind.RUNTIME_ERROR, raised, evidence | printed(ending.directory))
+
+
 def of_killed_zygote(ending: Ending) -> Outcome:
     """A program that ended the fork server it came from."""
     raised = Raised(type="KilledZygote", message="killed the process that started it")
@@ -130,10 +138,16 @@ def of_killed_zygote(ending: Ending) -> Outcome:
     return _failed(ending, kind, raised)
 
 
-def of_machine() -> Outcome:
-    """A program that is not run any more: the machines on which it ran died."""
+def of_machine(machines: str) -> Outcome:
+    """A program that is not run any more: the machines on which it ran died, those named."""
     raised = Raised(type=MACHINE_DIED, message="its machine died, twice, while the program ran")
-    failure = Failure(kind=FailureKind.CRASH, phase=Phase.SETUP, raised=raised, oracle=ORACLE)
+    failure = Failure(
+        kind=FailureKind.CRASH,
+        phase=Phase.SETUP,
+        raised=raised,
+        oracle=ORACLE,
+        evidence={"machines": machines},
+    )
     return Outcome(status="failed", failure=failure)
 
 

@@ -34,10 +34,12 @@ ASLEEP = "all asleep"
 
 @dataclass
 class Watchdog:
-    """Watches one run, which began at `began`. All times are time.monotonic()'s."""
+    """Watches one run, which began at `began` and may use so many `cpus` (0: all that this process
+    may). All times are time.monotonic()'s."""
 
     deadlines: Deadlines
     began: float
+    cpus: int = 0
     phase: Phase = Phase.BUILD
     seconds: dict[str, float] = field(default_factory=dict)
     """Wall time by phase, up to when the last one was entered."""
@@ -50,7 +52,7 @@ class Watchdog:
 
     def __post_init__(self) -> None:
         self._entered = self.began
-        self._activity = Activity(self.began)
+        self._activity = Activity(self.began, self.cpus) if self.cpus else Activity(self.began)
 
     def enter(self, now: float, phase: Phase | None = None) -> None:
         """Counts the time of the phase so far, and begins `phase`, or the same one anew."""

@@ -224,7 +224,8 @@ def run_child(request: dict[str, Any], pipe: int, parent: int) -> None:
     try:
         directory = Path(request["directory"])
         confine.show_native_frames()
-        confine.enter(directory, request["limits"], request["marker"], pipe, parent)
+        given = request["limits"], request["marker"], pipe, parent, request["cpus"]
+        confine.enter(directory, *given)
         child.execute(json.loads((directory / JOB).read_text()), emit)
     except BaseException:  # a defect of ours: the child judges whatever a program raises itself
         emit({"defect": traceback.format_exc()[-20_000:]})

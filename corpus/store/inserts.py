@@ -10,7 +10,7 @@ from sqlalchemy.dialects.sqlite import insert
 from attnfuzz.corpus.bucket import Bucket, bucket_to_data
 from attnfuzz.corpus.signature import signature
 from attnfuzz.corpus.store.rows import State
-from attnfuzz.corpus.store.schema import BUCKETS, FAILURES, upsert
+from attnfuzz.corpus.store.schema import BUCKETS, FAILURES, HARDWARE, upsert
 from attnfuzz.corpus.store.severities import record_severity
 from attnfuzz.generators.model.codec import outcome_to_data, program_id, to_data
 from attnfuzz.generators.model.outcome import Outcome
@@ -18,7 +18,12 @@ from attnfuzz.generators.model.program import Program
 
 
 def insert_failure(
-    connection: Connection, program: Program, outcome: Outcome, shard: int | None, target: str
+    connection: Connection,
+    program: Program,
+    outcome: Outcome,
+    shard: int | None,
+    target: str,
+    hardware: str | None,
 ) -> int | None:
     """The number of the new row; None where the program has one already. Raises ValueError."""
     query = insert(FAILURES).values(
@@ -33,6 +38,8 @@ def insert_failure(
     ).scalar_one_or_none()
     if number is not None and outcome.failure is not None:
         record_severity(connection, number, program, outcome.failure)
+    if number is not None and hardware is not None:
+        upsert(connection, HARDWARE, {"number": number, "hardware": hardware}, ("number",))
     return number
 
 

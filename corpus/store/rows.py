@@ -104,7 +104,9 @@ class FailureRow:
     """A row of `failures`: a failing program. `number` counts failures in the order they were
     recorded, from 1. `runs` and `failures` are the confirmation's counts. `shard` is None for a
     failure met while another was minimized. `target` is what it ran on. `best` is the simplest
-    program so far that fails alike, with its outcome; `evaluated` how many candidates it took."""
+    program so far that fails alike, with its outcome; `evaluated` how many candidates it took.
+    `hardware` is what its worker had that others of the target may not have; None where all have
+    the same, or it is not known."""
 
     __pydantic_config__ = _CHECKED
     number: Count
@@ -121,6 +123,7 @@ class FailureRow:
     best: ValidProgram | None
     best_outcome: FailedOutcome | None
     evaluated: Count
+    hardware: Text | None = None
 
     def __post_init__(self) -> None:
         """Raises ValueError where one column contradicts another."""
@@ -176,6 +179,10 @@ class Report(Protocol):
     @property
     def target(self) -> str:
         """The target that the shard ran on."""
+
+    @property
+    def hardware(self) -> str | None:
+        """What its worker had that others of the target may not; None where all have the same."""
 
     @property
     def executed(self) -> int:

@@ -31,11 +31,12 @@ from sqlalchemy.exc import DBAPIError
 from attnfuzz.generators.reading.complaints import located, mismatch
 from attnfuzz.generators.reading.safe_yaml import MAX_DIGITS
 
-VERSION = 5
+VERSION = 6
 """Of the tables below, in the database's `user_version`."""
 
-READABLE = (2, 3, 4, VERSION)
-"""Version 2 lacks `environments`, 2 and 3 lack `progress`, and all three `severities`."""
+READABLE = (2, 3, 4, 5, VERSION)
+"""Version 2 lacks `environments`, 2 and 3 lack `progress`, 2 to 4 `severities`, and all four
+`hardware`."""
 
 LOCK_WAIT_S = 30
 
@@ -131,7 +132,15 @@ SEVERITIES = Table(
     Column("rules", Integer, nullable=False),
 )
 
-NEWER = frozenset({ENVIRONMENTS.name, PROGRESS.name, SEVERITIES.name})
+# What the worker of a failure had that others of its target may not have; no row: nothing.
+HARDWARE = Table(
+    "hardware",
+    METADATA,
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("hardware", String, nullable=False),
+)
+
+NEWER = frozenset({ENVIRONMENTS.name, PROGRESS.name, SEVERITIES.name, HARDWARE.name})
 """Tables that older databases lack."""
 
 VARIANTS = Table(

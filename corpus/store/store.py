@@ -21,7 +21,9 @@ from attnfuzz.corpus.bucket import Bucket
 from attnfuzz.corpus.signature import signature
 from attnfuzz.corpus.store import listing
 from attnfuzz.corpus.store.environments import environment_of, record_environment
+from attnfuzz.corpus.store.failure_rows import failure_rows
 from attnfuzz.corpus.store.inserts import as_found, insert_failure, put_bucket
+from attnfuzz.corpus.store.machine_deaths import record_death
 from attnfuzz.corpus.store.opening import Reading, Writing
 from attnfuzz.corpus.store.progress import Progress, record_progress
 from attnfuzz.corpus.store.rows import (
@@ -117,9 +119,11 @@ class Store:
         return None if row is None else row_of(CampaignRow, row, self.path, 1)
 
     def environment(self, failure: FailureRow) -> dict[str, str]:
-        """The versions that the campaign had when the failure was found."""
+        """The versions that the campaign had when the failure was found, and on what hardware
+        that was, where workers had different."""
         with self._reading() as connection:
-            return environment_of(connection, failure.number, self.path)
+            found = environment_of(connection, failure.number, self.path)
+        return found | {"hardware": failure.hardware} if failure.hardware else found
 
     def record_progress(self, now: Progress) -> None:
         """Write down how far the campaign is."""
@@ -157,7 +161,9 @@ class Store:
         add_counts(connection, "rejection", report.rejections)
         add_counts(connection, "feature", report.features)
         found = [
-            insert_failure(connection, program, outcome, report.index, report.target)
+            insert_failure(
+                connection, program, outcome, report.index, report.target, report.hardware
+            )
             for program, outcome in report.failures
         ]
         numbers = [number for number in found if number is not None]
@@ -167,6 +173,11 @@ class Store:
         """Add to the sums of a sort, by name: see `Totals`."""
         with self._writing() as connection:
             add_counts(connection, sort, values)
+
+    def record_death(self, program: str, machine: str) -> None:
+        """Write down that a machine has died while the program with that id ran."""
+        with self._writing() as connection:
+            record_death(connection, program, machine)
 
     def shard_indices(self) -> list[int]:
         """The indices of the shards that are recorded, in order."""
@@ -200,11 +211,16 @@ class Store:
     # Failures
 
     def add_failure(
-        self, program: Program, outcome: Outcome, shard: int | None = None, target: str = "cpu"
+        self,
+        program: Program,
+        outcome: Outcome,
+        shard: int | None = None,
+        target: str = "cpu",
+        hardware: str | None = None,
     ) -> FailureRow | None:
         """Record a failure met outside a shard's run; None when its program is recorded already."""
         with self._writing() as connection:
-            number = insert_failure(connection, program, outcome, shard, target)
+            number = insert_failure(connection, program, outcome, shard, target, hardware)
             if number is None:
                 return None
             return self._failures(connection, FAILURES.c.number == number)[0]
@@ -367,9 +383,7 @@ class Store:
             return set(connection.execute(query).scalars())
 
     def _failures(self, connection: Connection, *conditions: Any) -> list[FailureRow]:
-        query = select(FAILURES).where(*conditions).order_by(FAILURES.c.number)
-        rows = connection.execute(query).mappings()
-        return [row_of(FailureRow, row, self.path, row["number"]) for row in rows]
+        return failure_rows(connection, self.path, *conditions)
 
     def _writing(self) -> Any:
         self.guard()

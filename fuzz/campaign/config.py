@@ -75,10 +75,13 @@ def _listed(targets: object) -> object:
 
 class WorkersConfig(_Section):
     """Workers for one target: `count` of them, or as many as the nodes have room for ("auto"), on
-    nodes with Ray's `accelerator_type` and `resources`. `toolchain` is an interpreter there, and
+    nodes with Ray's `accelerator_type` and `resources`. Each has `cpus` CPUs, and `devices` of the
+    target's, or one of `per_device` parts of one. `toolchain` is an interpreter there, and
     `runtime_env` is Ray's."""
 
     count: Annotated[int, Field(ge=1, le=MAX_WORKERS)] | Literal["auto"] = "auto"
+    cpus: Annotated[int, Field(ge=1, le=1024)] = 1
+    devices: Annotated[int, Field(ge=1, le=64)] = 1
     per_device: Annotated[int, Field(ge=1, le=64)] | None = None
     accelerator_type: Annotated[str, Field(min_length=1)] | None = None
     resources: dict[str, Positive] = {}
@@ -110,6 +113,7 @@ class CampaignConfig(_Section):
     runtime_env: dict[str, Any] = {}
     ship_code: bool = True
     workers_per_device: Annotated[int, Field(ge=1, le=64)] = 1
+    pin_cpus: bool = True
     shard_size: Annotated[int, Field(ge=1, le=10_000)] = 10
     profiles: dict[str, Weight] = Field(default={"mixed": 1.0}, min_length=1)
     functions: tuple[UserFunction, ...] = ()

@@ -11,6 +11,7 @@ from attnfuzz.actors.sandbox.watchdog import PATIENCE
 from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.corpus.bucket import Bucket
 from attnfuzz.corpus.known_issues import KnownIssue
+from attnfuzz.corpus.store.machine_deaths import MACHINES_A_PROGRAM, machine_deaths
 from attnfuzz.corpus.store.store import FailureRow, State, Store
 from attnfuzz.fuzz.campaign.bucket_index import BucketIndex
 from attnfuzz.fuzz.campaign.config import CampaignConfig
@@ -25,17 +26,16 @@ from attnfuzz.fuzz.reduce.variants import Releases, Variants, variants
 
 @dataclass(kw_only=True)
 class Context:
-    """See the module's docstring. `environment` gives that of the toolchain of a target's workers,
-    `active` what is under investigation, `reliability` says by a bucket's id how often its first
-    program failed ("5/5"),
-    `defects` are tracebacks of our own. `reassessed` are ids of programs that were found to fail
-    mostly in another way than they were found with."""
+    """See the module's docstring. `environment` gives that of a target's workers with some
+    hardware, `active` what is under investigation, `reliability` says by a bucket's id how often
+    its first program failed ("5/5"), `defects` are tracebacks of our own. `reassessed` are ids of
+    programs that were found to fail mostly in another way than they were found with."""
 
     config: CampaignConfig
     directory: Path
     store: Store
     scratch: Path
-    environment: Callable[[str | None], Mapping[str, str]]
+    environment: Callable[[str | None, str | None], Mapping[str, str]]
     buckets: BucketIndex
     issues: Sequence[KnownIssue]
     winding_down: bool = False
@@ -51,7 +51,11 @@ class Context:
 
     def environment_of(self, row: FailureRow) -> dict[str, str]:
         """Where a failure was seen."""
-        return TARGETS[row.target].environment(self.environment(row.target))
+        return TARGETS[row.target].environment(self.environment(row.target, row.hardware))
+
+    def is_set_aside(self, program: str) -> bool:
+        """Whether the program with that id is not run any more, as machines died of it."""
+        return len(self.store.read(machine_deaths).get(program, ())) >= MACHINES_A_PROGRAM
 
     def cases_of(self, bucket: Bucket) -> int:
         """How many failures of a bucket have, or will have, a case of their own."""
@@ -82,6 +86,7 @@ class Context:
             tuple(str(path) for path in self.config.preload),
             launched_ranks_of(finding.best),
             investigation.row.target,
+            self.config.limits.disk_mb,
         )
         return Validate(task, finding.failure, by_value)
 

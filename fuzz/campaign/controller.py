@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
@@ -31,9 +31,9 @@ from attnfuzz.fuzz.campaign.shard_numbers import ShardNumbers
 from attnfuzz.fuzz.campaign.views import bucket_views
 from attnfuzz.fuzz.pool.pool import Pool
 from attnfuzz.fuzz.pool.tasks import (
-    Answer,
     Finished,
     Handle,
+    NoWorker,
     ShardTask,
     Task,
     TaskFailed,
@@ -210,10 +210,11 @@ class Campaign:
 
     def _start_held(self) -> None:
         for work in list(self._held):
-            if self._pool.takes(target_of(work.task)):
+            target = target_of(work.task)
+            if self._pool.takes(target, work.hardware):
                 self._held.remove(work)
                 self._start(work.task, work)
-            elif not self._pool.serves(target_of(work.task) or "") and self._is_late(work):
+            elif not self._pool.serves(target or "", work.hardware) and self._is_late(work):
                 self._held.remove(work)
                 self._queue.report(work, WorkerDied(0))
 
@@ -227,7 +228,8 @@ class Campaign:
         return self._timetable.may_find(elapsed, self._queue.pending > 0) and self._numbers.left
 
     def _start(self, task: Task, owner: Work | Again | None) -> None:
-        handle = self._pool.submit(task)
+        hardware = owner.hardware if isinstance(owner, Work) else None
+        handle = self._pool.submit(task, hardware)
         self._owners[handle] = owner
         self._fair.start(handle, owner is not None, self._clock())
 
@@ -263,11 +265,13 @@ class Campaign:
             if isinstance(owner, Again):
                 self._retry.report(owner, one.result)
                 self._store.count("cpu", {RETRIED: cpu_s(one.result)})
+            elif owner is not None and isinstance(one.result, NoWorker):
+                self._held.append(owner)
             elif owner is not None:
                 self._queue.report(owner, one.result)
             else:
                 assert isinstance(one.task, ShardTask)
-                shards.append(_shard_report(one.task.shard.index, one.result))
+                shards.append(_shard_report(one.task.shard.index, one))
         for row in self._store.record_shards(shards) if shards else ():
             self._queue.receive(row)
 
@@ -317,12 +321,13 @@ class Campaign:
         )
 
 
-def _shard_report(index: int, answer: Answer) -> ShardReport:
+def _shard_report(index: int, finished: Finished) -> ShardReport:
+    answer = finished.result
     if isinstance(answer, TaskFailed | WorkerDied):
         why = answer.error if isinstance(answer, TaskFailed) else "the worker died"
         return ShardReport.lost(index, why)
     assert isinstance(answer, ShardReport)
-    return answer
+    return replace(answer, hardware=finished.hardware)
 
 
 def has_room(directory: Path) -> bool:

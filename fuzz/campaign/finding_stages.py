@@ -135,6 +135,8 @@ class Confirming(FindingStage):
     def transition(self) -> FindingTransition:
         runs, failed = self._confirm.runs, self._confirm.failed
         if not runs:  # every one was lost with its worker
+            if self.context.is_set_aside(self.investigation.id):
+                return Transition(state=State.SET_ASIDE)
             return Transition(parked=True)
         mostly = self._confirm.mostly
         if mostly is not None and self.investigation.id not in self.context.reassessed:

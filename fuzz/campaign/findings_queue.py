@@ -2,8 +2,8 @@
 
 Each stage's result is in the store before the next begins, and a stage that was cut short is simply
 done again: the queue reads what is pending from the store when it is made. Findings that share a
-strong key are looked into one after the other, since the first one's bucket mostly answers for the
-rest.
+strong key, and the hardware that they were found on, are looked into one after the other, since the
+first one's bucket mostly answers for the rest.
 """
 
 from __future__ import annotations
@@ -31,13 +31,19 @@ from attnfuzz.fuzz.campaign.finding_stages import (
 )
 from attnfuzz.fuzz.campaign.investigation import Investigation
 from attnfuzz.fuzz.campaign.known_buckets import load_known
-from attnfuzz.fuzz.pool.tasks import Answer, ReproRun, Task
+from attnfuzz.fuzz.pool.tasks import Answer, ReproRun, Task, target_of
 from attnfuzz.fuzz.reduce.attribute import Suspect
 from attnfuzz.fuzz.reduce.deadlines import candidate_s, first_deadline_only
 from attnfuzz.generators.model.outcome import Failure
 
 MAX_FLAKY_PER_KEY = 3
 """Flaky findings of one key after which further ones are not run again, only recorded as flaky."""
+
+Alike = tuple[str, str | None]
+"""A strong key, and the hardware that it was found on."""
+
+Takes = Callable[[str, str | None], bool]
+"""Whether a worker is free for a target, on that hardware (None: any)."""
 
 MAX_OTHERS_PER_KEY = 2
 """Findings of one other key that one investigation may bring in."""
@@ -52,6 +58,12 @@ class Work:
     task: Task
     since: float
 
+    @property
+    def hardware(self) -> str | None:
+        """That of the worker on which it was found, where the task is for the same target."""
+        row = self.stage.investigation.row
+        return row.hardware if target_of(self.task) == row.target else None
+
 
 class FindingsQueue:
     """See the module's docstring. `buckets` are those of the campaign and those that are known."""
@@ -61,12 +73,12 @@ class FindingsQueue:
         config: CampaignConfig,
         directory: Path,
         store: Store,
-        environment: Callable[[str | None], dict[str, str]],
+        environment: Callable[[str | None, str | None], dict[str, str]],
         scratch: Path,
         clock: Callable[[], float],
     ) -> None:
         store.rekey()
-        known = load_known(config, environment(None).get("torch", ""))
+        known = load_known(config, environment(None, None).get("torch", ""))
         if known.before is not None:
             write_known_before(directory, known.before)
         self.buckets = BucketIndex(store, directory, known)
@@ -84,7 +96,7 @@ class FindingsQueue:
         )
         self._stages: dict[str, FindingStage] = {}
         self._queue: list[Investigation] = []
-        self._waiting: dict[str, deque[FailureRow]] = defaultdict(deque)
+        self._waiting: dict[Alike, deque[FailureRow]] = defaultdict(deque)
         self._flaky = Counter(
             flaky_key(row) for row in store.failures(state=State.FLAKY) if row.runs
         )
@@ -157,8 +169,9 @@ class FindingsQueue:
             if self._flaky[flaky_key(row)] >= MAX_FLAKY_PER_KEY:
                 self._store.update_failure(row.program_id, State.FLAKY)
                 return
-            if any(one.key == row.strong for one in (*self._context.active, *self._queue)):
-                self._waiting[row.strong].append(row)
+            alike = _alike(row)
+            if any(_alike(one.row) == alike for one in (*self._context.active, *self._queue)):
+                self._waiting[alike].append(row)
                 return
         self._add(row, suspects)
 
@@ -190,11 +203,12 @@ class FindingsQueue:
         self._queue.append(investigation)
 
     def next_work(
-        self, finding: bool = False, takes: Callable[[str], bool] = lambda target: True
+        self, finding: bool = False, takes: Takes = lambda target, hardware: True
     ) -> Work | None:
         """The most urgent task: of a finding already begun, or of one that has to be begun. An
         expensive finding has one task out at a time; while new programs are tried (`finding`) all
-        expensive ones together have. `takes` says for which targets a worker is free."""
+        expensive ones together have. `takes` says for which targets and hardware a worker is free.
+        """
         looked_at: set[str] = set()
         self.lacks_worker = False
         while True:  # one that has nothing left to do may bring those back that waited for it
@@ -210,7 +224,7 @@ class FindingsQueue:
                     continue
                 if investigation in self._queue and self._context.winding_down:
                     continue
-                if not takes(investigation.row.target):
+                if not takes(investigation.row.target, investigation.row.hardware):
                     self.lacks_worker = True
                     continue
                 if investigation in self._queue:
@@ -317,7 +331,7 @@ class FindingsQueue:
         self._context.active.remove(investigation)
         self._count_cpu(investigation)
         del self._stages[investigation.id]
-        for row in self._waiting.pop(investigation.key, deque()):
+        for row in self._waiting.pop(_alike(investigation.row), deque()):
             self.receive(row)
 
     def close(self) -> None:
@@ -344,13 +358,17 @@ class FindingsQueue:
             key = (investigation.id, signature(failure, program).strong)
             if self._others[key] >= MAX_OTHERS_PER_KEY:
                 continue
-            target = investigation.row.target
+            target, hardware = investigation.row.target, investigation.row.hardware
             if self.buckets.assign(failure, program, target) is not None:
                 continue
             self._others[key] += 1
-            row = self._store.add_failure(program, outcome, target=target)
+            row = self._store.add_failure(program, outcome, target=target, hardware=hardware)
             if row is not None:
                 self.receive(row)
+
+
+def _alike(row: FailureRow) -> Alike:
+    return row.strong, row.hardware
 
 
 def _failure(row: FailureRow) -> Failure:

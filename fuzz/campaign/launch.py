@@ -56,7 +56,7 @@ def launch(
         check_same(config, store, directory)
         check_functions(config, store, directory)
         scratch = stack.enter_context(Scratch.create())
-        pool = open_workers(config, scratch.root)
+        pool = open_workers(config, scratch.root, store)
         stack.enter_context(contextlib.closing(pool))
         stack.enter_context(disk_errors(directory))
         check_toolchain(pool.environment(), config, store, directory)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from attnfuzz.actors.node import digest
 from attnfuzz.actors.worker import WorkerConfig
+from attnfuzz.corpus.store.machine_deaths import machine_deaths
+from attnfuzz.corpus.store.store import Store
 from attnfuzz.fuzz.campaign.config import CampaignConfig, ConfigError, WorkersConfig
 from attnfuzz.fuzz.pool.cluster import Cluster
 from attnfuzz.fuzz.pool.groups import WorkerGroup
@@ -29,14 +31,15 @@ def worker_config(config: CampaignConfig, scratch: Path) -> WorkerConfig:
     )
 
 
-def open_workers(config: CampaignConfig, scratch: Path) -> Pool:
-    """Its workers; those of this machine under `scratch`. Raises SandboxError."""
-    from attnfuzz.fuzz.pool.ray_pool import RayPool  # Ray takes a second to import
+def open_workers(config: CampaignConfig, scratch: Path, store: Store) -> Pool:
+    """Its workers; those of this machine under `scratch`. `store` is told which programs machines
+    die of, and knows those of before. Raises SandboxError."""
+    from attnfuzz.fuzz.pool.deaths import Deaths  # Ray takes a second to import
+    from attnfuzz.fuzz.pool.ray_pool import RayPool
 
     settled = worker_config(config, scratch)
-    if config.ray_address is None and isinstance(config.workers, int):
-        return RayPool(settled, config.workers)
-    return RayPool(settled, groups_of(config), cluster=cluster_of(config))
+    deaths = Deaths(store.read(machine_deaths), store.record_death)
+    return RayPool(settled, groups_of(config), cluster=cluster_of(config), deaths=deaths)
 
 
 def cluster_of(config: CampaignConfig) -> Cluster | None:
@@ -57,12 +60,18 @@ def groups_of(config: CampaignConfig) -> Sequence[WorkerGroup]:
     """The groups that its workers are in: one of all, or those that each target has."""
     if isinstance(config.workers, int):
         targets, each = tuple(config.targets), config.workers_per_device
-        return (WorkerGroup(targets=targets, count=config.workers, per_device=each),)
+        alike = WorkerGroup(
+            targets=targets, count=config.workers, per_device=each, pinned=config.pin_cpus
+        )
+        return (alike,)
     return tuple(
         WorkerGroup(
             targets=(target,),
             count=_count(one, config),
+            cpus=one.cpus,
+            cards=one.devices,
             per_device=one.per_device or config.workers_per_device,
+            pinned=config.pin_cpus,
             accelerator_type=one.accelerator_type,
             resources=tuple(sorted(one.resources.items())),
             toolchain=one.toolchain,
@@ -76,7 +85,17 @@ def groups_of(config: CampaignConfig) -> Sequence[WorkerGroup]:
 def _count(one: WorkersConfig, config: CampaignConfig) -> int | None:
     if one.count != "auto":
         return one.count
-    return None if config.ray_address is not None else len(os.sched_getaffinity(0))
+    if config.ray_address is not None:
+        return None
+    return max(1, len(os.sched_getaffinity(0)) // one.cpus)
+
+
+def _check_shares(groups: Sequence[WorkersConfig], config: CampaignConfig, where: str) -> None:
+    for one in groups:
+        each = one.per_device or config.workers_per_device
+        if one.devices > 1 and each > 1:
+            expected = mismatch(f"{where}.devices", f"1, as {each} workers share a device")
+            raise ConfigError(f"{expected}, got {one.devices}.")
 
 
 def check_workers(config: CampaignConfig, where: str) -> None:
@@ -86,7 +105,8 @@ def check_workers(config: CampaignConfig, where: str) -> None:
         raise ConfigError(f"{mismatch(f'{where}: ray_address', expected, config.ray_address)}.")
     if isinstance(config.workers, int):
         return
-    for target in config.workers:
+    for target, groups in config.workers.items():
+        _check_shares(groups, config, f"{where}: workers.{target}")
         if target not in config.targets:
             names = ", ".join(config.targets)
             raise ConfigError(f"{mismatch(f'{where}: workers.{target}', f'one of {names}')}.")

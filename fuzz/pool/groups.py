@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from attnfuzz.actors.sandbox.fork_server import SandboxError
 from attnfuzz.actors.targets.gpu_assignment import resources_of
 
 SHARES = 10_000
@@ -21,14 +22,19 @@ CPU = "CPU"
 class WorkerGroup:
     """Workers that are alike: `count` of them, or with None as many as the nodes have room for.
 
-    Each has one CPU, and what Ray calls the devices of `targets` (one, or one of `per_device`
-    parts), on a node with that `accelerator_type`, if any, and with those `resources`. `toolchain`
-    is an interpreter on the node, None for the one that runs the worker; `runtime_env` is Ray's.
+    Each has `cpus` CPUs, and what Ray calls the devices of `targets` (`cards` of them, or one of
+    `per_device` parts of one), on a node with that `accelerator_type`, if any, and with those
+    `resources`. `toolchain` is an interpreter on the node, None for the one that runs the worker;
+    `runtime_env` is Ray's. `pinned`: programs run on CPUs that are the worker's alone, as far as it
+    has no device, beside which drivers and compilers have threads of their own.
     """
 
     targets: tuple[str, ...]
     count: int | None = None
+    cpus: int = 1
+    cards: int = 1
     per_device: int = 1
+    pinned: bool = False
     accelerator_type: str | None = None
     resources: tuple[tuple[str, float], ...] = ()
     toolchain: str | None = None
@@ -41,13 +47,22 @@ class WorkerGroup:
 
     @property
     def share(self) -> float:
-        """Of one device, what each worker has."""
-        return SHARES // self.per_device / SHARES
+        """How many devices each worker has."""
+        return self.cards if self.per_device == 1 else SHARES // self.per_device / SHARES
+
+    @property
+    def own_cpus(self) -> int:
+        """How many CPUs each worker is to have to itself."""
+        return self.cpus if self.pinned and not self.devices else 0
 
     @property
     def needs(self) -> dict[str, float]:
         """What one worker needs of a node, as Ray calls it."""
-        needs = {CPU: 1.0, **dict(self.resources), **dict.fromkeys(self.devices, self.share)}
+        needs = {
+            CPU: float(self.cpus),
+            **dict(self.resources),
+            **dict.fromkeys(self.devices, self.share),
+        }
         if self.accelerator_type is not None:
             needs[ACCELERATOR_TYPE + self.accelerator_type] = 0.001
         return needs
@@ -56,6 +71,7 @@ class WorkerGroup:
         """The same as options of a Ray actor."""
         others = dict(self.resources) | {name: self.share for name in self.devices if name != "GPU"}
         options: dict[str, Any] = {
+            "num_cpus": self.cpus,
             "num_gpus": self.share if "GPU" in self.devices else 0,
             "resources": others,
         }
@@ -68,6 +84,15 @@ class WorkerGroup:
     def serves(self, target: str | None) -> bool:
         """Whether its workers run what is for `target`."""
         return target is None or target in self.targets
+
+    def hardware(self, environment: Mapping[str, str], node: Mapping[str, float]) -> str:
+        """What a worker of the group has that others of its target may not: its card, as its
+        toolchain's `environment` or else Ray's resources of its `node` name it, and the resources
+        that the group asks for. The same after another start, on another node."""
+        named = (name.removeprefix(ACCELERATOR_TYPE) for name in sorted(node))
+        kinds = [one for one, name in zip(named, sorted(node), strict=True) if one != name]
+        card = environment.get("card") or ", ".join(kinds) if self.devices else ""
+        return ", ".join(filter(None, (card, *(name for name, _ in self.resources))))
 
     def __str__(self) -> str:
         kind = f" ({self.accelerator_type})" if self.accelerator_type else ""
@@ -97,6 +122,20 @@ def _times(needs: Mapping[str, float], left: Mapping[str, float]) -> int:
     return min(max(0, int((left.get(name, 0.0) + slack) / each)) for name, each in needs.items())
 
 
-def fixed(groups: Iterable[WorkerGroup]) -> int:
-    """How many workers have a count of their own."""
-    return sum(group.count or 0 for group in groups)
+def check_devices(groups: Iterable[WorkerGroup], there: Mapping[str, float]) -> None:
+    """Raises SandboxError where this machine has fewer devices, by Ray's names, than workers need
+    whose count is fixed."""
+    for group in groups:
+        for name in sorted(group.devices):
+            found, each, count = int(there.get(name, 0)), group.per_device, group.count or 0
+            needed = -(-count // each) * group.cards
+            if found < needed:
+                raise SandboxError(
+                    f"workers: {count} need {needed} {name} with "
+                    f"workers_per_device {each}, and Ray finds {found}"
+                )
+
+
+def fixed_cpus(groups: Iterable[WorkerGroup]) -> int:
+    """How many CPUs the workers need that have a count of their own."""
+    return sum((group.count or 0) * group.cpus for group in groups)

@@ -37,21 +37,22 @@ class Pool(Protocol):
     def free(self) -> int:
         """Slots without a task."""
 
-    def takes(self, target: str | None) -> bool:
-        """Whether a slot is free for a task of that target (None: any)."""
+    def takes(self, target: str | None, hardware: str | None = None) -> bool:
+        """Whether a slot is free for a task of that target, on that hardware (None: any)."""
 
-    def serves(self, target: str) -> bool:
+    def serves(self, target: str, hardware: str | None = None) -> bool:
         """Whether it has workers for that target, free or not."""
 
     def states(self) -> dict[str, int]:
         """How many workers are busy, idle, starting, or waiting to be started again."""
 
-    def environment(self, target: str | None = None) -> dict[str, str]:
+    def environment(self, target: str | None = None, hardware: str | None = None) -> dict[str, str]:
         """What the programs run on: versions of Python, torch, compiler; the machine. Those of a
-        `target` may run on other machines than others."""
+        `target`, or of one `hardware` of it, may run on other machines than others."""
 
-    def submit(self, task: Task) -> Handle:
-        """Start a task. Raises RuntimeError when no slot is free for it."""
+    def submit(self, task: Task, hardware: str | None = None) -> Handle:
+        """Start a task, where `hardware` is named on a worker that has it. Raises RuntimeError when
+        no slot is free for it."""
 
     def wait(self, timeout: float) -> list[Finished]:
         """What has finished, waiting up to `timeout` seconds for the first."""
@@ -87,19 +88,19 @@ class InlinePool:
     def free(self) -> int:
         return 0 if self._waiting else 1
 
-    def takes(self, target: str | None) -> bool:
+    def takes(self, target: str | None, hardware: str | None = None) -> bool:
         return self.free > 0
 
-    def serves(self, target: str) -> bool:
+    def serves(self, target: str, hardware: str | None = None) -> bool:
         return True
 
     def states(self) -> dict[str, int]:
         return {"idle" if self.free else "busy": 1}
 
-    def environment(self, target: str | None = None) -> dict[str, str]:
+    def environment(self, target: str | None = None, hardware: str | None = None) -> dict[str, str]:
         return self._executor.environment
 
-    def submit(self, task: Task) -> Handle:
+    def submit(self, task: Task, hardware: str | None = None) -> Handle:
         if self._waiting:
             raise RuntimeError("no slot is free")
         self._handles += 1

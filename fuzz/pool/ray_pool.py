@@ -8,28 +8,30 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from attnfuzz.actors.node import Away
 from attnfuzz.actors.remote import Board, Worker
 from attnfuzz.actors.sandbox.sandbox import SandboxError
 from attnfuzz.actors.worker import WorkerConfig
-from attnfuzz.fuzz.environment import toolchain_differences
 from attnfuzz.fuzz.pool.cluster import Cluster
 from attnfuzz.fuzz.pool.connecting import connect, start_local
-from attnfuzz.fuzz.pool.deaths import Deaths, of_node
-from attnfuzz.fuzz.pool.groups import WorkerGroup
+from attnfuzz.fuzz.pool.deaths import Deaths, cause_of, of_node
+from attnfuzz.fuzz.pool.environments import Environments
+from attnfuzz.fuzz.pool.groups import WorkerGroup, check_devices, fixed_cpus
 from attnfuzz.fuzz.pool.slots import Nodes, Running, Slot, wanted
 from attnfuzz.fuzz.pool.tasks import (
     MAX_ATTEMPTS,
     Answer,
     Finished,
     Handle,
+    NoWorker,
     RunTask,
     SetupTask,
     ShardTask,
@@ -58,7 +60,8 @@ class RayPool:
     `MAX_ATTEMPTS` times in all; one that dies with its node is not counted so (see `deaths`).
     Raises what a worker's sandbox raised when it cannot start; in a cluster only where no worker
     can. `workers` is how many there are, all alike, or the groups of them. `devices` says how many
-    accelerators this machine has, by Ray's name, where Ray is not to find out."""
+    accelerators this machine has, by Ray's name, where Ray is not to find out. `deaths` knows of
+    those before."""
 
     def __init__(
         self,
@@ -66,6 +69,7 @@ class RayPool:
         workers: int | Sequence[WorkerGroup],
         devices: Mapping[str, int] | None = None,
         cluster: Cluster | None = None,
+        deaths: Deaths | None = None,
     ) -> None:
         self._config = config
         self._cluster = cluster
@@ -73,18 +77,19 @@ class RayPool:
             alike = WorkerGroup(targets=config.targets, count=workers, per_device=config.per_device)
             workers = (alike,)
         self._groups = tuple(workers)
+        self.deaths = deaths or Deaths()
         self._handles = self._names = 0
         self._refs: dict[Any, Slot] = {}
         self._waiting: list[Running] = []
         self._done: list[Finished] = []
-        self._environments: dict[str, dict[str, str]] = {}
+        self._environments = Environments()
         self._slots: list[Slot] = []
         self._idle: dict[Slot, None] = {}
         self.complaints: dict[str, str] = {}
         """Why no worker starts on a node of the cluster, by where that is."""
         if cluster is None:
             needs = frozenset(name for group in self._groups for name in group.devices)
-            start_local(_cpus(self._groups), Path(config.scratch) / "ray", needs, devices)
+            start_local(fixed_cpus(self._groups), Path(config.scratch) / "ray", needs, devices)
         else:
             connect(cluster.address, cluster.runtime_env, cluster.ship_code)
         try:
@@ -95,11 +100,11 @@ class RayPool:
 
     def _open(self) -> None:
         self._board = self._make_board() if self._cluster is not None else None
-        self.deaths = Deaths(self._board)
+        self.deaths.board = self._board
         self._nodes = Nodes() if self._cluster is not None else None
         self._nodes_seen = 0
         if self._cluster is None:
-            self._check_devices()
+            check_devices(self._groups, ray.cluster_resources())
         for group in self._groups:
             for _ in range(group.count or 0):
                 self._add(group)
@@ -115,23 +120,23 @@ class RayPool:
     def free(self) -> int:
         return len(self._idle)
 
-    def takes(self, target: str | None) -> bool:
-        return self._idle_for(target) is not None
+    def takes(self, target: str | None, hardware: str | None = None) -> bool:
+        return self._idle_for(target, hardware) is not None
 
-    def serves(self, target: str) -> bool:
-        return any(self._fits(slot, target) and slot.served for slot in self._slots)
+    def serves(self, target: str, hardware: str | None = None) -> bool:
+        return any(slot.fits(target, hardware) and slot.served for slot in self._slots)
 
     def states(self) -> dict[str, int]:
         return dict(Counter(slot.state for slot in self._slots))
 
-    def environment(self, target: str | None = None) -> dict[str, str]:
+    def environment(self, target: str | None = None, hardware: str | None = None) -> dict[str, str]:
         if target is not None and target in self._environments:
-            return self._environments[target]
+            return self._environments.of(target, hardware)
         wanted_first = next(iter(self._config.targets))
         began = time.monotonic()
         while not self._environments or (
             wanted_first not in self._environments
-            and any(self._fits(slot, wanted_first) for slot in self._slots)
+            and any(slot.group.serves(wanted_first) for slot in self._slots)
         ):
             self._progress(1.0)
             if self._cluster is not None and time.monotonic() - began > FIRST_S:
@@ -139,15 +144,14 @@ class RayPool:
         if not self._environments:
             why = next(iter(self.complaints.values()), "it has no room for any")
             raise SandboxError(f"no worker of the cluster starts: {why}")
-        there = [name for name in self._config.targets if name in self._environments]
-        return self._environments[there[0]]
+        return self._environments.first(self._config.targets)
 
-    def submit(self, task: Task) -> Handle:
-        slot = self._idle_for(target_of(task))
+    def submit(self, task: Task, hardware: str | None = None) -> Handle:
+        slot = self._idle_for(target_of(task), hardware)
         if slot is None:
             raise RuntimeError("no slot is free")
         self._handles += 1
-        self._start(slot, Running(self._handles, task))
+        self._start(slot, Running(self._handles, task, hardware))
         return self._handles
 
     def wait(self, timeout: float) -> list[Finished]:
@@ -167,13 +171,12 @@ class RayPool:
 
     # -- slots ----------------------------------------------------------------------------------
 
-    def _fits(self, slot: Slot, target: str | None) -> bool:
-        return len(self._groups) == 1 or slot.group.serves(target)
-
-    def _idle_for(self, target: str | None) -> Slot | None:
-        if len(self._groups) == 1:
-            return next(reversed(self._idle), None)
-        fitting = [slot for slot in reversed(self._idle) if slot.group.serves(target)]
+    def _idle_for(self, target: str | None, hardware: str | None) -> Slot | None:
+        only = len(self._groups) == 1  # and serves whatever it is given
+        of = None if only else target
+        fitting = (slot for slot in reversed(self._idle) if slot.fits(of, hardware))
+        if only:
+            return next(fitting, None)
         return min(fitting, key=lambda slot: len(slot.group.needs), default=None)
 
     def _add(self, group: WorkerGroup, node: str | None = None) -> None:
@@ -185,6 +188,7 @@ class RayPool:
         if self._nodes is not None and self._nodes.seen != self._nodes_seen:
             self._nodes_seen = self._nodes.seen
             self._follow_nodes(self._nodes.alive)
+            self.deaths.settle(self._nodes.alive, self._nodes.taken)
         now = time.monotonic()
         for slot in self._slots:
             if slot.actor is None and slot.due <= now:
@@ -193,8 +197,7 @@ class RayPool:
 
     def _follow_nodes(self, alive: Mapping[str, Mapping[str, float]]) -> None:
         for slot in list(self._slots):
-            node = slot.about.node if slot.about is not None else slot.node
-            if node is not None and node not in alive:
+            if slot.at is not None and slot.at not in alive:
                 self._lose(slot)
         there = Counter((self._groups.index(slot.group), slot.node) for slot in self._slots)
         for (place, node), count in wanted(self._groups, alive).items():
@@ -203,14 +206,14 @@ class RayPool:
 
     def _lose(self, slot: Slot) -> None:
         """The slot's node is gone, and its worker with it."""
-        running = slot.running
+        running, taken = slot.running, self._was_taken(slot)
         for ref in [ref for ref, one in self._refs.items() if one is slot]:
             del self._refs[ref]
         self._empty(slot)
         if slot.node is not None:
             self._slots.remove(slot)
         if running is not None:
-            self._again(running, slot, with_node=True)
+            self._again(running, slot, with_node=True, blamed=not taken)
 
     def _empty(self, slot: Slot, pause: float = 0.0) -> None:
         """Takes the worker out; another one is started after `pause` seconds."""
@@ -223,7 +226,7 @@ class RayPool:
     def _new_actor(self, slot: Slot) -> Any:
         group, away = slot.group, None
         options = group.options()
-        config = self._config
+        config = replace(self._config, own_cpus=group.own_cpus)
         if self._cluster is not None:
             away = Away(
                 toolchain=group.toolchain or self._cluster.toolchain,
@@ -241,17 +244,6 @@ class RayPool:
         here = ray.get_runtime_context().get_node_id()
         strategy = NodeAffinitySchedulingStrategy(here, soft=False)
         return Board.options(scheduling_strategy=strategy).remote()  # type: ignore[attr-defined]
-
-    def _check_devices(self) -> None:
-        there = ray.cluster_resources()
-        for group in self._groups:
-            for name in sorted(group.devices):
-                found, each, count = int(there.get(name, 0)), group.per_device, group.count or 0
-                if found * each < count:
-                    raise SandboxError(
-                        f"workers: {count} need {-(-count // each)} {name} with "
-                        f"workers_per_device {each}, and Ray finds {found}"
-                    )
 
     # -- tasks ----------------------------------------------------------------------------------
 
@@ -276,6 +268,7 @@ class RayPool:
     def _progress(self, timeout: float) -> None:
         """Takes what has come back, waiting up to `timeout` seconds for the first."""
         self._tend()
+        self._give_out_again()
         refs = list(self._refs)
         if not refs:
             if self._cluster is not None or self._slots and not self.free:
@@ -288,11 +281,19 @@ class RayPool:
             if ref in self._refs:  # its slot may have been lost meanwhile
                 self._take(ref)
         self._tend()
+        self._give_out_again()
+
+    def _give_out_again(self) -> None:
+        """Starts what waits for a worker; what none is left for goes back to the owner."""
         for running in [*self._waiting]:
-            slot = self._idle_for(target_of(running.task))
+            target, hardware = target_of(running.task), running.hardware
+            slot = self._idle_for(target, hardware)
             if slot is not None:
                 self._waiting.remove(running)
                 self._start(slot, running)
+            elif hardware is not None and not any(s.fits(target, hardware) for s in self._slots):
+                self._waiting.remove(running)
+                self._done.append(Finished(running.handle, running.task, NoWorker()))
 
     def _take(self, ref: Any) -> None:
         slot = self._refs.pop(ref)
@@ -300,8 +301,8 @@ class RayPool:
         try:
             answer: Any = ray.get(ref)
         except RayTaskError as error:
-            if isinstance(_cause(error), FATAL):
-                self._fail(slot, _cause(error))
+            if isinstance(cause_of(error), FATAL):
+                self._fail(slot, cause_of(error))
                 return
             answer = TaskFailed(str(error))
         except RayError as error:
@@ -313,47 +314,61 @@ class RayPool:
         slot.running, slot.failures = None, 0
         self._idle[slot] = None
         result: Answer = answer
-        self._done.append(Finished(running.handle, running.task, result))
+        self._done.append(Finished(running.handle, running.task, result, slot.hardware))
 
     def _take_start(self, slot: Slot, about: Any) -> None:
         if isinstance(about, TaskFailed):
             raise RuntimeError(f"a worker raised: {about.error}")
-        target = slot.group.targets[0]
-        first = self._environments.setdefault(target, about.environment)
-        differ = toolchain_differences(first, about.environment)
+        target, told = slot.group.targets[0], about.environment
+        differ = self._environments.differ(target, told)
         if differ and self._cluster is not None:
             key, (others, here) = next(iter(differ.items()))
             what = f"{about.host}: {key} is {here}, and other workers for {target} have {others}"
             self._fail(slot, SandboxError(what))
             return
-        slot.about, slot.served = about, True
+        slot.about, slot.host, slot.served = about, about.host, True
+        slot.hardware = self._hardware(slot)
+        self._environments.take(target, slot.hardware, told)
         self._idle[slot] = None
         self.complaints.pop(slot.node or slot.name, None)
 
+    def _hardware(self, slot: Slot) -> str | None:
+        """What it has that others may not; None where all of the pool have the same."""
+        assert slot.about is not None
+        there = self._nodes.alive.get(slot.about.node, {}) if self._nodes is not None else {}
+        named = slot.group.hardware(slot.about.environment, there)
+        return named if named or len(self._groups) > 1 else None
+
     def _take_death(self, slot: Slot, error: RayError) -> None:
-        running, cause = slot.running, _cause(error)
+        running, cause = slot.running, cause_of(error)
         if isinstance(cause, SandboxError):
             self._fail(slot, cause)
             return
-        gone = of_node(error) or not self._is_there(slot)
+        gone, taken = of_node(error) or not self._is_there(slot), self._was_taken(slot)
         if running is None and not gone:
             self._fail(slot, cause)
             return
+        away = self._cluster is not None and isinstance(error, ActorUnavailableError)
+        if away and running is not None and not gone:
+            self.deaths.suspect(slot, running)
         self._empty(slot, pause=0.0 if running is not None else 1.0)
         if running is not None:
-            preempted = isinstance(error, RayActorError) and error.preempted
-            self._again(running, slot, with_node=gone, blamed=not preempted)
+            taken |= isinstance(error, RayActorError) and error.preempted
+            self._again(running, slot, with_node=gone, blamed=not taken)
 
     def _is_there(self, slot: Slot) -> bool:
         """Whether the slot's node is, as far as is known."""
-        node = slot.about.node if slot.about is not None else slot.node
-        return self._nodes is None or node is None or node in self._nodes.alive
+        return self._nodes is None or slot.at is None or slot.at in self._nodes.alive
 
-    def _again(self, running: Running, slot: Slot, *, with_node: bool, blamed: bool = True) -> None:
+    def _was_taken(self, slot: Slot) -> bool:
+        """Whether its node is gone as somebody meant it."""
+        return self._nodes is not None and slot.at in self._nodes.taken
+
+    def _again(self, running: Running, slot: Slot, *, with_node: bool, blamed: bool) -> None:
         """Gives out once more what a worker died of."""
         if with_node and self._cluster is not None:
             running.nodes += 1
-            again = self.deaths.count(slot.name, running, blamed)
+            again = self.deaths.count(slot, running, blamed)
         else:
             running.attempts += 1
             again = running.attempts < MAX_ATTEMPTS
@@ -381,20 +396,3 @@ class RayPool:
         self._empty(slot, pause)
         if running is not None:
             self._waiting.append(running)
-
-
-def _cpus(groups: Sequence[WorkerGroup]) -> int:
-    return sum(group.count or 0 for group in groups)
-
-
-def _cause(error: RayError) -> BaseException:
-    """What a worker raised, without Ray's wrapping; of one that could not start Ray keeps the text
-    only."""
-    if isinstance(error, RayTaskError):
-        cause = error.cause
-        return cause if isinstance(cause, BaseException) else error
-    if isinstance(error, RayActorError) and error.actor_init_failed:
-        last = str(error).strip().splitlines()[-1]
-        _, found, sentence = last.partition("SandboxError: ")
-        return SandboxError(sentence) if found else error
-    return error

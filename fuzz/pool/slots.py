@@ -16,14 +16,19 @@ from attnfuzz.fuzz.pool.tasks import Handle, Task
 
 LOOK_S = 2.0
 
+AS_MEANT = (1, 3, 4)
+"""Of Ray's reasons why a node is gone, those that no program is to blame for: it was ended, or its
+cloud or the autoscaler has taken it (`NodeDeathInfo.Reason`)."""
+
 
 @dataclass
 class Running:
-    """A task that is given out: `attempts` is how often its worker died, `nodes` how often with its
-    node."""
+    """A task that is given out, to workers with that `hardware` if it needs one: `attempts` is how
+    often its worker died, `nodes` how often with its node."""
 
     handle: Handle
     task: Task
+    hardware: str | None = None
     attempts: int = 0
     nodes: int = 0
 
@@ -34,7 +39,9 @@ class Slot:
 
     Without an `actor` it is started at `due` (monotonic seconds); while `about` is None it starts;
     then it is idle, or at its `running` task. `failures` counts how often in a row it could not
-    start, or its sandbox could not; `served` whether it ever has.
+    start, or its sandbox could not; `served` whether it ever has. `hardware` is what its last
+    worker had that others of its target may not (see `WorkerGroup.hardware`), None where all are
+    alike, and `host` the name of that one's machine.
     """
 
     group: WorkerGroup
@@ -42,6 +49,8 @@ class Slot:
     node: str | None = None
     actor: Any = None
     about: About | None = None
+    hardware: str | None = None
+    host: str = ""
     running: Running | None = None
     failures: int = 0
     served: bool = False
@@ -56,6 +65,15 @@ class Slot:
             return "starting"
         return "idle" if self.running is None else "busy"
 
+    @property
+    def at(self) -> str | None:
+        """Ray's id of its node, as far as it is known."""
+        return self.about.node if self.about is not None else self.node
+
+    def fits(self, target: str | None, hardware: str | None) -> bool:
+        """Whether its worker runs what is for `target`, on that hardware (None: on any)."""
+        return self.group.serves(target) and (hardware is None or hardware == self.hardware)
+
 
 class Nodes:
     """The nodes of the cluster, looked at every `LOOK_S` seconds by a thread of its own: where
@@ -64,6 +82,8 @@ class Nodes:
     def __init__(self) -> None:
         self.alive: dict[str, Mapping[str, float]] = {}
         """Resources by the id of the node."""
+        self.taken: frozenset[str] = frozenset()
+        """Ids of the nodes that are gone as somebody meant it."""
         self.seen = 0
         """How often the nodes were looked at."""
         self._ended = threading.Event()
@@ -74,6 +94,9 @@ class Nodes:
     def _look(self) -> None:
         there = ray.nodes()
         self.alive = {one["NodeID"]: one["Resources"] for one in there if one["Alive"]}
+        gone = (one for one in there if not one["Alive"])
+        meant = (one["NodeID"] for one in gone if one.get("DeathReason") in AS_MEANT)
+        self.taken = frozenset(meant)
         self.seen += 1
 
     def _watch(self) -> None:

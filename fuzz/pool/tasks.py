@@ -62,19 +62,27 @@ class WorkerDied:
 
 
 @dataclass(frozen=True)
+class NoWorker:
+    """The worker that ran this task died, and none with the hardware that it needs is left."""
+
+
+@dataclass(frozen=True)
 class TaskFailed:
     """The task raised: a defect of attnfuzz, with its traceback."""
 
     error: str
 
 
-Answer: TypeAlias = "ShardReport | list[Outcome] | list[ReproRun] | WorkerDied | TaskFailed"
+Answer: TypeAlias = (
+    "ShardReport | list[Outcome] | list[ReproRun] | WorkerDied | NoWorker | TaskFailed"
+)
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A task that came back."""
+    """A task that came back, from a worker with that `hardware` (None: all have the same)."""
 
     handle: Handle
     task: Task
     result: Answer
+    hardware: str | None = None

@@ -18,7 +18,8 @@ from attnfuzz.corpus.known_issues import known_as, thread_of
 from attnfuzz.corpus.signature import signature
 from attnfuzz.corpus.store import listing
 from attnfuzz.corpus.store.listing import Group, Overview
-from attnfuzz.corpus.store.rows import State
+from attnfuzz.corpus.store.machine_deaths import machine_deaths
+from attnfuzz.corpus.store.rows import ENDS, State
 from attnfuzz.corpus.store.severities import Scored, severities
 from attnfuzz.corpus.store.store import FailureRow, Store
 from attnfuzz.fuzz.reduce.variants import BASELINE, PASSES
@@ -71,35 +72,45 @@ def _row(bucket: Bucket, overview: Overview, seen: int, passing: set[str]) -> Ro
 
 
 def apart(store: Store, most: int | None = None) -> tuple[list[Row], int]:
-    """A row for each strong key that has failures without a bucket, worst first: flaky ones, which
-    are kept apart, and those with which something is left to do. At most `most`, the worst, and
-    how many are left out. Raises StoreError."""
-    keyed: dict[tuple[str, bool], list[Group]] = defaultdict(list)
+    """A row for each strong key that has failures without a bucket, worst first: flaky ones and
+    those set aside, which are kept apart, and those with which something is left to do. At most
+    `most`, the worst, and how many are left out. Raises StoreError."""
+    keyed: dict[tuple[str, State | None], list[Group]] = defaultdict(list)
     for group in store.read(listing.counted).groups.get(None, []):
-        keyed[group.strong, group.state is State.FLAKY].append(group)
+        keyed[group.strong, group.state if group.state in ENDS else None].append(group)
     firsts = {min(group.first for group in of): of for of in keyed.values()}
     bad = store.read(partial(severities, numbers=firsts))
     some = sorted(firsts, key=lambda number: (bad[number].rank, number))[:most]
-    found = [_apart_row(row, firsts[row.number], bad[row.number]) for row in store.numbered(some)]
+    died = store.read(machine_deaths)
+    found = [
+        _apart_row(row, firsts[row.number], bad[row.number], died.get(row.program_id, ()))
+        for row in store.numbered(some)
+    ]
     return worst_first(found), len(firsts) - len(found)
 
 
-def _apart_row(first: FailureRow, of: Sequence[Group], bad: Scored) -> Row:
+def _apart_row(first: FailureRow, of: Sequence[Group], bad: Scored, machines: Sequence[str]) -> Row:
     failure = first.outcome.failure
     assert failure is not None
+    aside = first.state is State.SET_ASIDE
     return Row(
         id=first.program_id,
         severity=bad.score,
         strangeness=bad.strangeness,
         kind=failure.kind.value,
         layer=failure.layer.value if failure.layer else None,
-        title=signature(failure, first.program).title,
+        title=_of_machines(machines) if aside else signature(failure, first.program).title,
         state=first.state.value,
         runs=first.runs,
         failures=first.failures,
         occurrences=sum(group.count for group in of),
         target=first.target,
     )
+
+
+def _of_machines(machines: Sequence[str]) -> str:
+    """What is known of a program that is not run any more: it is about machines first."""
+    return f"{len(machines)} machines died while it ran: {', '.join(machines)}"
 
 
 def with_files(some: Iterable[Row], corpus: Path, *, strict: bool = True) -> list[Row]:

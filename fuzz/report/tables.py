@@ -171,15 +171,19 @@ def spent(totals: Totals) -> list[str]:
 
 
 def triage(totals: Totals, rows: Iterable[Row], apart: Iterable[Row], where: str) -> RenderableType:
-    """The summary, the buckets, what has no bucket (flaky, or not looked into yet), and how to go
-    on from `where`, the campaign's directory."""
+    """The summary, the buckets, what has no bucket (flaky, set aside, or not looked into yet), and
+    how to go on from `where`, the campaign's directory."""
     ordered, others = worst_first(rows), worst_first(apart)
     parts: list[RenderableType] = [Text(summary(totals, ordered))]
     parts += [Text(plain(line)) for line in spent(totals)]
     if ordered:
         parts += ["", table(ordered)]
     if others:
-        parts += ["", Text("in no bucket: flaky, or not looked into yet", style="bold"), ""]
+        parts += [
+            "",
+            Text("in no bucket: flaky, set aside, or not looked into yet", style="bold"),
+            "",
+        ]
         parts.append(table(others))
     if ordered or others:
         first = (ordered or others)[0].id

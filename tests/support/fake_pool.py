@@ -93,19 +93,19 @@ class FakePool:
     def free(self) -> int:
         return self.size - len(self._running)
 
-    def takes(self, target: str | None) -> bool:
+    def takes(self, target: str | None, hardware: str | None = None) -> bool:
         return self.free > 0
 
-    def serves(self, target: str) -> bool:
+    def serves(self, target: str, hardware: str | None = None) -> bool:
         return True
 
     def states(self) -> dict[str, int]:
         return {"idle": self.free, "busy": self.size - self.free}
 
-    def environment(self, target: str | None = None) -> dict[str, str]:
+    def environment(self, target: str | None = None, hardware: str | None = None) -> dict[str, str]:
         return {"torch": "2.13.0", "python": "3.11", "target": "cpu"}
 
-    def submit(self, task: Task) -> Handle:
+    def submit(self, task: Task, hardware: str | None = None) -> Handle:
         assert self.free > 0
         self._handles += 1
         self._running.append((self._handles, task))

@@ -27,7 +27,7 @@ class FakeTorch(FakePool):
         self._version = version
         self._faults = [FAULTS[name] for name in FAULTS if name in faults]
 
-    def environment(self, target: str | None = None) -> dict[str, str]:
+    def environment(self, target: str | None = None, hardware: str | None = None) -> dict[str, str]:
         return {**super().environment(target), "torch": self._version}
 
     def answer(self, task: Task) -> Answer:

@@ -14,6 +14,7 @@ class Report:
 
     index: int
     target: str = "cpu"
+    hardware: str | None = None
     failures: list[tuple[Program, Outcome]] = field(default_factory=list)
     executed: int = 10
     counts: dict[str, int] = field(default_factory=lambda: {"passed": 9, "failed": 1})

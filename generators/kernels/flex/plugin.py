@@ -314,6 +314,7 @@ def _block_mask_features(spec: BlockMaskSpec, axes: frozenset[Axis]) -> Iterator
         yield "block_mask.spare_batch"
     for name, more in zip(("batch", "heads", "q_len", "kv_len"), spec.other, strict=True):
         if more:
+            yield "block_mask.other"
             yield f"block_mask.other.{name}"
             yield f"block_mask.other.{'more' if more > 0 else 'fewer'}"
     forced = [name for name, axis in (("batch", "b"), ("heads", "h")) if axis in axes]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 import psutil
 import pytest
 
+from attnfuzz.actors.sandbox import confine
 from attnfuzz.actors.sandbox.activity import KEPT, POLLING, Activity, Thread
 from attnfuzz.actors.sandbox.job import Deadlines, Job
 from attnfuzz.actors.sandbox.sandbox import Sandbox
@@ -57,6 +58,7 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
         where = f"import os; os.sched_setaffinity(0, {list(cpus)})\n" if cpus else ""
         process = subprocess.Popen(
             [sys.executable, "-c", where + body],
+            preexec_fn=lambda: confine.prctl(confine.PR_SET_PDEATHSIG, signal.SIGKILL),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
         )  # fmt: skip
         started.append(process)

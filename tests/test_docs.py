@@ -24,6 +24,7 @@ from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.fuzz import bench
 from attnfuzz.fuzz.campaign.config import CampaignConfig, config_from_data
 from attnfuzz.fuzz.cli.app import app
+from attnfuzz.generators.model.codec import valid_from_data
 from attnfuzz.generators.model.outcome import FailureKind
 from attnfuzz.generators.strategies.swarm import PROFILES, UserFunction
 
@@ -219,8 +220,11 @@ def test_every_kind_of_failure_is_told() -> None:
 
 def test_pieces_of_a_configuration_are_valid() -> None:
     found = [yaml.safe_load(block) for block in blocks(USING, "yaml")]
-    assert len(found) == 3
-    for data in found:
+    programs = [data for data in found if "kernel" in data]
+    assert len(programs) == 1 and len(found) == 4
+    for data in programs:
+        valid_from_data(data, "USING.md")
+    for data in (data for data in found if data not in programs):
         for made in (
             "toolchain",
             "baseline",

@@ -249,7 +249,7 @@ def stub(watch: Watch) -> None:
     def all_targets(python: str) -> list[_Status]:
         return [_Status(name) for name in TARGETS]
 
-    def ray_pool(config: Any, workers: int) -> StubPool:
+    def ray_pool(config: Any, workers: Any, **_: Any) -> StubPool:
         return StubPool(watch, config.targets[0])
 
     vars(attnfuzz.fuzz.pool.opened)["pool_in"] = pool_in

@@ -37,16 +37,22 @@ class Numbers(Oracle):
 
 
 def check_numbers(
-    execution: Judged, outputs: Outputs, call: int, layer: str, eager: Outputs | None
+    execution: Judged,
+    outputs: Outputs,
+    call: int,
+    layer: str,
+    eager: Outputs | None,
+    oracle: str | None = None,
 ) -> None:
-    """Judges `outputs` of a call; `eager` is as in `judge`. Raises `Failed`."""
+    """Judges `outputs` of a call; `eager` is as in `judge`, `oracle` who asks, where that is not
+    the numbers themselves. Raises `Failed`."""
     expectation = execution.expectations[call]
     judgement = judge(expectation, outputs, eager)
     execution.skipped |= expectation.skipped
-    kind, oracle = "wrong_result", "numbers"
+    kind, usual = "wrong_result", "numbers"
     if judgement.nonfinite:
-        kind, oracle = "nonfinite", "finiteness"
-    fail_on(kind, oracle, judgement.diffs, layer, judgement.evidence)
+        kind, usual = "nonfinite", "finiteness"
+    fail_on(kind, oracle or usual, judgement.diffs, layer, judgement.evidence)
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,16 @@
 
 Several raylets run on this machine, and `attnfuzz launch` as a process of its own; its directory
 lies on a small disk (a tmpfs, where it can be mounted). Events are drawn from the seed. After each,
-the campaign has to record a further shard; from the moment when what was taken is back, that is
-timed. In the end the directory is examined: no shard is missing or counted twice, every failure of
-every recorded shard is there once, and so on (`benchmarks/campaign_state.py`), and nothing is left
-of any worker. Exit code 1 where anything is wrong.
+every node has to have a worker again, and the campaign has to record a further shard; from the
+moment when what was taken is back, that is timed. In the end the directory is examined: no shard is
+missing or counted twice, every failure of every recorded shard is there once, and so on
+(`benchmarks/campaign_state.py`), and nothing is left of any worker. Exit code 1 where anything is
+wrong.
 
-Workers are simulated unless `--real`: they draw real programs, sleep, and judge by the programs'
-parts. Restarting the control store needs a redis; without `--redis` there is no such event.
+Each node has a link of its own to the others, which an event cuts, where the machine allows this
+process a network namespace (root, or user namespaces). Restarting the control store needs a redis.
+What cannot be done is said. Workers are simulated unless `--real`: they draw real programs, sleep,
+and judge by the programs' parts.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from statistics import median
+from typing import Any
 from unittest import mock
 
 import psutil
@@ -43,6 +47,7 @@ from attnfuzz.corpus.store.store import Store, StoreError
 from benchmarks.campaign_state import State, damage, grown, inspect
 from benchmarks.free_port import free_port
 from benchmarks.local_cluster import ROOT, LocalCluster, local_cluster
+from benchmarks.network import Network, run_inside
 from benchmarks.simulated import BELOW, below
 
 SHARD_SIZE = 3
@@ -68,7 +73,7 @@ CONFIG = {
 
 @dataclass
 class Event:
-    """What was done, how long after its end a further shard was recorded, and what was wrong."""
+    """What was done, how long after its end all was as before, and what was wrong."""
 
     what: str
     back_s: float
@@ -120,15 +125,32 @@ class Chaos:
         except (StoreError, OSError):
             return -1
 
-    def until_further(self) -> float:
-        """Waits for a further shard; gives the seconds that took, or infinity."""
+    def until_back(self) -> float:
+        """Waits until each node has a worker and a further shard is recorded; gives the seconds
+        that took, or infinity."""
         began, before = time.monotonic(), self.shards()
         while time.monotonic() - began < PATIENCE_S:
             self.watch()
-            if self.shards() > max(before, 0):
+            self.replace_dead()
+            if self.shards() > max(before, 0) and all(map(self.workers, self._cluster.nodes)):
                 return time.monotonic() - began
             time.sleep(0.2)
         return float("inf")
+
+    def workers(self, node: Any) -> list[int]:
+        """The processes of the workers on a node."""
+        titles = {"ray::SimulatedProcess", "ray::WorkerProcess"}
+        with contextlib.suppress(psutil.NoSuchProcess):
+            there = self._cluster.raylet(node).children()
+            return sorted(one.pid for one in there if titles & set(_words(one)))
+        return []
+
+    def replace_dead(self) -> None:
+        """Another node for each that Ray has given up."""
+        for node in list(self._cluster.nodes):
+            if not self._cluster.alive(node):
+                self._cluster.remove(node)
+                self._cluster.add()
 
     def stop(self) -> int:
         """Asks the driver to end."""
@@ -164,15 +186,10 @@ class Chaos:
 
     def worker_killed(self) -> None:
         """SIGKILL for a worker's process."""
-        there = [
-            process.pid
-            for node in self._cluster.nodes
-            for process in self._cluster.raylet(node).children()
-            if {"ray::SimulatedProcess", "ray::WorkerProcess"} & set(_words(process))
-        ]
+        there = [pid for node in self._cluster.nodes for pid in self.workers(node)]
         if there:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self._random.choice(sorted(there)), signal.SIGKILL)
+                os.kill(self._random.choice(there), signal.SIGKILL)
 
     def driver_killed(self) -> None:
         """SIGKILL for the driver, which is started again."""
@@ -196,18 +213,19 @@ class Chaos:
             time.sleep(0.5)
         filler.unlink(missing_ok=True)
 
-    def partition(self) -> None:
-        """A node does not answer (SIGSTOP) until it is taken for dead; then it goes on, and
-        another joins."""
+    def raylet_stopped(self) -> None:
+        """A node does not answer (SIGSTOP) for a while."""
         node = self._random.choice(self._cluster.nodes)
         raylet = self._cluster.raylet(node)
         raylet.suspend()
         time.sleep(self._random.uniform(1, 90))  # Ray takes it for dead after half a minute or more
         raylet.resume()
-        time.sleep(1)
-        if not node.any_processes_alive() or self._random.random() < 0.5:
-            self._cluster.remove(node)
-            self._cluster.add()
+
+    def partition(self) -> None:
+        """No packet passes between a node and the controller for a while."""
+        node = self._random.choice(self._cluster.nodes)
+        with self._cluster.cut_off(node):
+            time.sleep(self._random.uniform(1, 90))
 
 
 def _words(process: psutil.Process) -> list[str]:
@@ -278,11 +296,11 @@ def play(chaos: Chaos, events: int, seed: int, kinds: Sequence[str]) -> Iterator
     random = Random(seed + 1)
     before = State()
     chaos.start()
-    chaos.until_further()
+    chaos.until_back()
     for _ in range(events):
         what = random.choice(list(kinds))
         KINDS[what](chaos)
-        back_s = chaos.until_further()
+        back_s = chaos.until_back()
         state = inspect(chaos.directory)
         wrong = damage(state, SHARD_SIZE) + grown(before, state)
         if back_s == float("inf"):
@@ -314,6 +332,7 @@ KINDS = {
     "control_store_restarted": Chaos.control_store_restarted,
     "disk_full": Chaos.disk_full,
     "partition": Chaos.partition,
+    "raylet_stopped": Chaos.raylet_stopped,
 }
 
 
@@ -325,16 +344,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.add_argument("--real", action="store_true", help="real programs, with torch")
     options.add_argument("--minutes", type=float, default=float("inf"), help="no event after that")
     chosen = options.parse_args(arguments)
+    network = Network() if run_inside() else None
     began, done = time.monotonic(), list[Event]()
     with (
         tempfile.TemporaryDirectory(prefix="chaos-") as made,
         small_disk(Path(made) / "disk") as mounted,
         control_store_memory(chosen.redis) as redis,
         temporary_folder(Path(made) / "t") as temporary,
-        local_cluster(redis) as cluster,
+        local_cluster(redis, network) as cluster,
     ):
-        kinds = [kind for kind in KINDS if (kind != "disk_full" or mounted)
-                 and (kind != "control_store_restarted" or redis)]  # fmt: skip
+        needs = {"disk_full": mounted, "control_store_restarted": redis, "partition": network}
+        kinds = [kind for kind in KINDS if needs.get(kind, True)]
         for _ in range(NODES):
             cluster.add()
         chaos = Chaos(cluster, Path(made), chosen.seed, real=chosen.real)

@@ -1,4 +1,4 @@
-"""A Ray cluster of several raylets on this machine, nodes of which can be killed and stopped."""
+"""A Ray cluster of several raylets on this machine; its nodes can be killed, stopped, cut off."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from unittest import mock
 
 import psutil
 
+from benchmarks.network import Network
+
 ROOT = Path(__file__).resolve().parents[1]
 STORE_BYTES = 80 << 20
 
@@ -30,13 +32,17 @@ SETTINGS = {
 
 class LocalCluster:
     """A head without CPUs, and the nodes that are added. `redis` is the address of one that keeps
-    what the head's control store knows, so that this may be restarted; `of_head` are further
-    options of Ray's for the head."""
+    what the head's control store knows, so that this may be restarted; with a `network` each node
+    has a link of its own to the head; `of_head` are further options of Ray's for the head."""
 
-    def __init__(self, folder: Path, redis: str | None = None, **of_head: Any) -> None:
+    def __init__(
+        self, folder: Path, redis: str | None = None, network: Network | None = None, **of_head: Any
+    ) -> None:
         from ray.cluster_utils import Cluster
 
         self._cluster = Cluster()
+        self._network = network
+        self._links: dict[Any, str] = {}
         head: dict[str, Any] = {"num_cpus": 0, "include_dashboard": False} | of_head
         if redis is not None:
             head["external_addresses"] = [redis]
@@ -53,21 +59,47 @@ class LocalCluster:
 
     def add(self, cpus: int = 1, gpus: int = 0, **resources: float) -> Any:
         """A further node."""
-        node = self._add(num_cpus=cpus, num_gpus=gpus, resources=resources or None)
+        has = {"num_cpus": cpus, "num_gpus": gpus, "resources": resources or None}
+        if self._network is None:
+            node = self._add(**has)
+        else:
+            link = self._network.add()
+            with self._network.at(link):
+                node = self._add(**has)
+            self._links[node] = link
         self.nodes.append(node)
         return node
+
+    @contextmanager
+    def cut_off(self, node: Any) -> Iterator[None]:
+        """No packet reaches the node or leaves it while the block runs."""
+        assert self._network is not None
+        self._network.cut(self._links[node])
+        try:
+            yield
+        finally:
+            self._network.mend(self._links[node])
 
     def remove(self, node: Any, *, kindly: bool = False) -> None:
         """Ends a node, by SIGKILL unless `kindly`."""
         self.nodes.remove(node)
         with suppress(Exception):  # some of its processes may be dead already
             self._cluster.remove_node(node, allow_graceful=kindly)
+        if self._network is not None:
+            self._network.remove(self._links.pop(node))
 
     def raylet(self, node: Any) -> psutil.Process:
         """The node's raylet."""
         from ray._private.ray_constants import PROCESS_TYPE_RAYLET
 
         return psutil.Process(node.all_processes[PROCESS_TYPE_RAYLET][0].process.pid)
+
+    def alive(self, node: Any) -> bool:
+        """Whether Ray has the node among those that it uses."""
+        return any(
+            entry["Alive"] and entry["ObjectStoreSocketName"] == node.plasma_store_socket_name
+            for entry in self._cluster.global_state.node_table()
+        )
 
     def restart_control_store(self) -> None:
         """Kills the control store, and starts it again."""
@@ -83,14 +115,16 @@ class LocalCluster:
 
 
 @contextmanager
-def local_cluster(redis: str | None = None, **of_head: Any) -> Iterator[LocalCluster]:
+def local_cluster(
+    redis: str | None = None, network: Network | None = None, **of_head: Any
+) -> Iterator[LocalCluster]:
     """A cluster while the block runs; its files are in a folder of its own, which goes with it."""
     before = dict(os.environ)
     os.environ.update(SETTINGS)
     folder = Path(tempfile.mkdtemp(prefix="rc-", dir="/tmp"))  # short: sockets are put there
     try:
         with _exit_handlers_of_its_own():
-            cluster = LocalCluster(folder, redis, **of_head)
+            cluster = LocalCluster(folder, redis, network, **of_head)
             try:
                 yield cluster
             finally:

@@ -17,7 +17,7 @@ from attnfuzz.actors.oracles.hygiene import too_many_compilations
 from attnfuzz.actors.sandbox.job import Job
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
 from attnfuzz.generators.kernels.refusals import for_program
-from attnfuzz.generators.kernels.specs import Flex, Handwritten
+from attnfuzz.generators.kernels.specs import Flex, Handwritten, Sdpa
 from attnfuzz.generators.model.codec import dump_program, load_program, program_id
 from attnfuzz.generators.model.features import features
 from attnfuzz.generators.model.indices import Index, IntArgument
@@ -141,6 +141,8 @@ def test_what_it_does_not_go_with(key: str) -> None:
 def test_a_tensor_that_is_expanded_cannot_be_written() -> None:
     expanded = Program(draws=1, in_place=True, q=Input(layout=Layout(expand=(1,))))
     assert [problem.key for problem in problems(expanded)] == ["in_place"]
+    mask = Program(draws=1, in_place=True, mask=Causal(), kernel=Sdpa(mask_layout="expanded"))
+    assert [problem.key for problem in problems(mask)] == ["kernel.mask_layout"]
 
 
 def test_a_script_goes_on_to_the_failing_call() -> None:

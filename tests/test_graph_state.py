@@ -22,7 +22,7 @@ from attnfuzz.generators.kernels.graph.steps.attention import Attend
 from attnfuzz.generators.kernels.graph.steps.state import PositionMask, Store
 from attnfuzz.generators.kernels.specs import Graph
 from attnfuzz.generators.model.codec import dump_program, load_program
-from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Layer, Phase
+from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Layer, Phase, Raised
 from attnfuzz.generators.model.program import Compile, Program, Shape, Training
 from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.render.module import source
@@ -240,6 +240,23 @@ def test_as_many_compilations_are_allowed_as_there_are_shapes() -> None:
     log: Any = Log()
     assert too_many_compilations(log, [()], None, 0, 2) == []
     assert too_many_compilations(log, [()], None, 0, 1) != []
+
+
+@pytest.mark.parametrize("via", ["compile", "module", "layers", "in_eager", "in_compiled"])
+def test_each_way_to_call_takes_the_position(via: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    program = decoding(Decode(calls=2), compile=Compile(backend="eager", via=via))
+    module = module_of(program)
+    eager = module.run(module.attention, module.inputs())
+    compiled = module.run(module.compiled, module.inputs())
+    assert all(torch.equal(compiled[name], eager[name]) for name in eager)
+    raised = Raised(type="TypeError", message="refused")
+    failure = Failure(kind=FailureKind.COMPILE_ERROR, phase=Phase.FORWARD, raised=raised)
+    text = repro(program, failure)
+    assert text.endswith(
+        "    outs.append(compiled(*part, cache_k, cache_v, start))\ntorch.cat(outs, dim=2)\n"
+    )
+    exec(compile(text, "repro.py", "exec"), {})
 
 
 def test_reproductions_run(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.distributed._local_tensor import LocalTensor
 
 from attnfuzz.actors.child import layers, tensors
 from attnfuzz.actors.child.outcomes import LONGEST, cut, diff, failure
@@ -230,6 +231,12 @@ def test_sharing_memory_with_an_argument() -> None:
     assert [(difference["what"], difference["actual"]) for difference in found] == [
         ("aliases", "('x',)")
     ]
+
+
+def test_a_tensor_of_simulated_ranks_has_the_memory_of_the_first() -> None:
+    x = torch.zeros(2, 3)
+    ranks = LocalTensor({0: x[:], 1: x.clone()})
+    assert described(ranks, args=(x,))["out"]["aliases"] == ("x",)
 
 
 def test_purity_sees_every_byte_and_restored_values_are_fine() -> None:

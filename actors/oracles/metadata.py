@@ -130,6 +130,9 @@ def _aliases(tensor: torch.Tensor, args: tuple[Any, ...], names: list[str]) -> t
 
 
 def _memory(tensor: torch.Tensor) -> int:
-    """What identifies a tensor's memory; 0 for none. Fake tensors have no address."""
+    """What identifies a tensor's memory; 0 for none. Fake tensors have no address, and a tensor of
+    simulated ranks has the memory of each: here that of the first."""
+    if ranks := getattr(tensor, "_local_tensors", None):
+        return _memory(ranks[min(ranks)])
     storage = tensor.untyped_storage()
     return storage._cdata if isinstance(tensor, FakeTensor) else storage.data_ptr()

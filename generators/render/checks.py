@@ -392,7 +392,7 @@ def _without_return(body: Block) -> Block:
     """The statements of `run` at top level: what is called, not what is returned."""
     kept = []
     for line in body:
-        call = re.match(r'(\s*)return \{"out": (.*)\}$', line)
+        call = re.match(r'(\s*)return \{"out": (.*?)(?:, "\w+": .*)?\}$', line)
         if call and not re.match(r"out\b", call.group(2)):
             kept.append(f"{call.group(1)}{call.group(2)}")
         elif not line.lstrip().startswith("return "):

@@ -115,12 +115,16 @@ class Parts:
         return [ROPE.splitlines()] if self.program.surround.rope else []
 
     @property
+    def parameter_names(self) -> list[str]:
+        """What the attention function takes: the arguments, and what a loop over parts adds."""
+        loop = self.run.loop
+        return [*self.names, *(loop.further if loop is not None else ())]
+
+    @property
     def attention(self) -> list[Block]:
         """The attention function, after the device mesh and the checkpoint policy that it may
         need."""
-        loop = self.run.loop
-        names = [*self.names, *(loop.further if loop is not None else ())]
-        blocks = attention(self.scene, self.plugin, self.inputs, names)
+        blocks = attention(self.scene, self.plugin, self.inputs, self.parameter_names)
         if self.program.surround.checkpoint == "selective":
             blocks.insert(0, selective_policy(self.scene, self.plugin))
         mesh = set_up(self.scene)
@@ -189,7 +193,7 @@ class Parts:
     @property
     def compiled(self) -> list[Block]:
         """What defines `compiled`; nothing where the attention function stays eager."""
-        return compiled(self.scene, self.names)
+        return compiled(self.scene, self.parameter_names)
 
     def _uses(self, text: str) -> bool:
         return any(text in line for line in [*self.inputs.statements, *self.inputs.fresh])

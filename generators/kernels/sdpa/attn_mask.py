@@ -91,6 +91,8 @@ def problems(p: Program, kernel: Sdpa) -> Iterator[Problem]:
         return
     if kernel.mask_layout == "transposed" and kernel.mask_rank == 1:
         yield Problem("kernel.mask_layout", "expected another: a mask of rank 1 has no transpose")
+    if kernel.mask_layout == "expanded" and p.in_place:
+        yield Problem("kernel.mask_layout", "expected another: what expands cannot be written")
     if p.mask is not None:
         yield from _broadcasting(p, kernel)
 

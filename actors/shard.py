@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from attnfuzz.actors.sandbox.verdict import is_defect, of_machine
 from attnfuzz.corpus.bucket import Bucket
 from attnfuzz.corpus.signature import signature
-from attnfuzz.generators.model.codec import program_id
+from attnfuzz.generators.model.codec import dump_program, program_id
 from attnfuzz.generators.model.outcome import Outcome
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.strategies.swarm import UserFunction
@@ -46,9 +46,9 @@ class ShardReport:
     strong key, `rejections` by why they were refused or not run, `features` by name. `failures` are
     whole: those with an unknown key, or with a key that several causes may share, `KEPT_PER_KEY` a
     key at most. `steered` counts programs that were changed to be clear of a bucket, by its id.
-    `defects` are the harness's own: (program id, traceback). `cpu_s` is what the programs used,
-    `known_cpu_s` that of programs which failed as is known, `harness_cpu_s` what drawing,
-    rendering, watching and forking used.
+    `defects` are the harness's own: (program id, the program in YAML and a traceback). `cpu_s` is
+    what the programs used, `known_cpu_s` that of programs which failed as is known, `harness_cpu_s`
+    what drawing, rendering, watching and forking used.
     """
 
     index: int
@@ -103,7 +103,8 @@ class Tally:
         self._features.update(outcome.features)
         if is_defect(outcome):
             self._counts["defect"] += 1
-            self._defects.append((program_id(program), _why(outcome)))
+            text = f"{dump_program(program)}\n{_why(outcome)}"
+            self._defects.append((program_id(program), text))
             return
         self._counts[outcome.status] += 1
         if outcome.rejection is not None:

@@ -69,6 +69,17 @@ def test_a_wrong_compiled_result_is_blamed_on_the_first_layer_that_shows_it() ->
     assert (told.kind, told.failure["layer"]) == ("wrong_result", "dynamo")
 
 
+def test_a_program_with_a_group_is_loaded_again_for_blame() -> None:
+    group = """
+import torch.distributed as dist
+dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+"""
+    text = source(planted("return F.scaled_dot_product_attention(q, k, v) * 1.01"), extra=group)
+    text = text.replace("backend='eager'", "backend='aot_eager'")
+    told = compiled(text, "aot_eager", via="module")
+    assert (told.kind, told.failure["layer"]) == ("wrong_result", "dynamo")
+
+
 AOT_FAULT = """
 from torch._functorch import aot_autograd
 before = aot_autograd.{function}

@@ -246,11 +246,19 @@ DATA_DEPENDENT = (
     "torch.fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode: Could not guard on "
     "data-dependent expression Eq(u0, 0) (unhinted: Eq(u0, 0)).  (Size-like symbols: u0)"
 )
+ANNOTATE = (
+    "torch._dynamo.exc.UserError: Consider annotating your code using torch._check*(). Could not "
+    "guard on data-dependent expression u0 > 16 (unhinted: u0 > 16).  (Size-like symbols: u0)"
+)
 
 
 @pytest.mark.parametrize(
     ("text", "mark", "other"),
-    [(CONSTRAINT, "dynamic", "unbacked"), (DATA_DEPENDENT, "unbacked", "dynamic")],
+    [
+        (CONSTRAINT, "dynamic", "unbacked"),
+        (DATA_DEPENDENT, "unbacked", "dynamic"),
+        (ANNOTATE, "unbacked", "dynamic"),
+    ],
 )
 def test_marked_sizes_may_be_refused(text: str, mark: Any, other: Any) -> None:
     def refused(marks: Marks) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from attnfuzz.actors.sandbox import confine, procs, stacks, verdict
+from attnfuzz.actors.sandbox import confine, ports, procs, stacks, verdict
 from attnfuzz.actors.sandbox.files import drop_headers_since, remove_tree
 from attnfuzz.actors.sandbox.job import Deadlines, Job
 from attnfuzz.actors.sandbox.messages import LONGEST, Messages
@@ -52,6 +52,15 @@ def test_a_tree_of_processes_is_ended_wherever_its_members_went() -> None:
     assert procs.kill_all(find) == []
     parent.wait()
     assert not pids & procs.running().keys()
+
+
+def test_a_reserved_port_is_free_at_every_address() -> None:
+    with ports.reserved() as port, socket.socket() as other:
+        with pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.2", port))
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("", port))
+        other.listen()
 
 
 COMPILING = """

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from attnfuzz.actors.shard import ShardReport
 from attnfuzz.corpus.bucket import new_bucket
 from attnfuzz.corpus.signature import signature
+from attnfuzz.corpus.store.defects import defects
 from attnfuzz.corpus.store.store import DATABASE, State, Store, StoreError
 from attnfuzz.generators.model.codec import program_id
 from attnfuzz.generators.model.outcome import Outcome
@@ -51,6 +53,16 @@ def test_a_program_that_fails_in_two_shards_is_one_failure(store: Store) -> None
     rows = store.record_shard(Report(1, failures=[(program(1), wrong()), (program(2), wrong())]))
     assert [row.program for row in rows] == [program(2)]
     assert store.totals().shards == 2
+
+
+def test_defects_are_told_by_shard(store: Store) -> None:
+    lost = ShardReport.lost(1, "the worker died")
+    ours = ShardReport(index=2, defects=(("0123456789ab", "kernel: {}\n\nKeyError: 'mask'"),))
+    store.record_shards([Report(0), ours, lost])
+    assert store.read(defects) == [
+        "shard 1, program unknown\n\nthe worker died",
+        "shard 2, program 0123456789ab\n\nkernel: {}\n\nKeyError: 'mask'",
+    ]
 
 
 def test_a_failure_met_outside_a_shard_is_recorded_once(store: Store) -> None:

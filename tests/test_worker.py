@@ -109,7 +109,8 @@ def test_our_own_defects_are_told_apart() -> None:
     told = report(SHARD, [raising(phase=Phase.REFERENCE), unrendered])
     assert told.counts == {"defect": 2}
     assert told.failures == [] and told.by_key == {}
-    assert [text for _, text in told.defects][1].endswith("KeyError: 'mask'")
+    text = told.defects[1][1]
+    assert text.startswith("seed: ") and text.endswith("KeyError: 'mask'")
 
 
 def test_a_lost_shard_says_why() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
 import torch
+import torch.distributed as dist
 
 from attnfuzz.actors.child import ahead, exceptions, failure_kinds, features, layers, setup
 from attnfuzz.actors.child.compiler_log import CompilerLog
@@ -97,6 +98,8 @@ class Execution:
             from attnfuzz.actors.child.simulation.module import SimulatedModule
 
             return SimulatedModule(self.source, ranks)
+        if dist.is_available() and dist.is_initialized():  # it makes its group anew
+            dist.destroy_process_group()
         return ProgramModule(self.source)
 
     def _reference(self) -> None:

@@ -12,10 +12,12 @@ from contextlib import contextmanager
 
 @contextmanager
 def reserved() -> Iterator[int]:
-    """A free TCP port of 127.0.0.1, held until the block ends. Linux gives a port to which a socket
-    is bound to nobody who asks for any, while a server that names it, and sets SO_REUSEADDR as
-    torch's stores do, may listen at it: no other process gets in between. Raises OSError."""
+    """A TCP port that is free at every address, held until the block ends. Linux gives a port to
+    which a socket is bound to nobody who asks for any, while a server that names it, and sets
+    SO_REUSEADDR as torch's stores do, may listen at it: no other process gets in between. A store
+    listens at all addresses: a connection from one other than 127.0.0.1 would be in its way.
+    Raises OSError."""
     with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind(("127.0.0.1", 0))
+        held.bind(("", 0))
         yield int(held.getsockname()[1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,9 @@ from attnfuzz.fuzz.report.counted import counted
 from attnfuzz.fuzz.report.escape import say
 from attnfuzz.fuzz.shipped import configuration
 from attnfuzz.generators.model.outcome import OF_SETUP
+
+DEFECTS = "defects.txt"
+"""In a campaign's directory: what attnfuzz itself did wrong."""
 
 if TYPE_CHECKING:
     from attnfuzz.fuzz.campaign.config import CampaignConfig
@@ -89,6 +93,7 @@ def launch(
     directory cannot be used, or the disk is full; 130 when it was interrupted. What was found is
     kept in every case.
     """
+    from attnfuzz.corpus.store.defects import defects
     from attnfuzz.corpus.store.store import DATABASE, Store
     from attnfuzz.fuzz.campaign.config import load_config
 
@@ -111,6 +116,7 @@ def launch(
         else:
             console().print(findings.campaign_table(store, folder))
         worst = findings.worst(store, folder)
+        defective = store.read(defects)
         not_run = [why for why in store.totals().rejections if why.startswith(OF_SETUP)]
     if html is not None:
         _write_report(folder, html)
@@ -121,8 +127,18 @@ def launch(
         note(f"attnfuzz: not run: {programs}, {'; '.join(not_run[:3])}")
     if result.snapshot.defects:
         tasks = counted(result.snapshot.defects, "task")
-        note(f"attnfuzz: {tasks} failed by attnfuzz's own fault")
+        note(f"attnfuzz: {tasks} failed by attnfuzz's own fault{_written(folder, defective)}")
     raise typer.Exit(EXIT_INTERRUPTED if result.ended == "interrupted" else EXIT_OK)
+
+
+def _written(folder: Path, defective: Sequence[str]) -> str:
+    """Says which file has the programs and tracebacks, once they are there."""
+    if not defective:
+        return ""
+    file = folder / DEFECTS
+    with user_path(file):
+        file.write_text(f"\n{'-' * 80}\n".join(defective))
+    return f": see {file}"
 
 
 def on_cluster(config: CampaignConfig, address: str | None) -> CampaignConfig:

@@ -95,7 +95,8 @@ COMPILE: tuple[Refusal, ...] = (
         needs=conditions.marks_dynamic,
     ),
     Refusal(
-        pattern=r"GuardOnDataDependentSymNode: Could not (?:guard on data-dependent expression|"
+        pattern=r"(?:GuardOnDataDependentSymNode|UserError): (?:Consider annotating your code "
+        r"using torch\._check\*\(\)\. )?Could not (?:guard on data-dependent expression|"
         r"extract specialized integer from data-dependent expression)",
         why="an unbacked size is data-dependent: what asks for its value raises",
         needs=conditions.marks_unbacked,

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def reserved() -> Iterator[int]:
-    """A free TCP port of 127.0.0.1, held until the block ends. Linux gives a port to which a socket
+def reserved(address: str = "127.0.0.1") -> Iterator[int]:
+    """A free TCP port of `address`, held until the block ends. Linux gives a port to which a socket
     is bound to nobody who asks for any, while a server that names it, and sets SO_REUSEADDR as
     torch's stores do, may listen at it: no other process gets in between. Raises OSError."""
     with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind(("127.0.0.1", 0))
+        held.bind((address, 0))
         yield int(held.getsockname()[1])

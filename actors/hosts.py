@@ -16,7 +16,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from attnfuzz.actors.node import About, Away
 from attnfuzz.actors.sandbox.job import Job
-from attnfuzz.actors.sandbox.parts import SILENCE_S, HostLost, Order, PartEnd, Spread, State
+from attnfuzz.actors.sandbox.parts import ANSWER_S, HostLost, Order, PartEnd, Spread, State
 from attnfuzz.actors.sandbox.sandbox import SandboxError
 from attnfuzz.actors.worker import WorkerConfig
 
@@ -103,7 +103,7 @@ class RemoteHost:
         self._end: PartEnd | None = None
         self._question: Any = None
         self._sent = Order.PREPARE
-        self._heard = 0.0
+        self._asked = 0.0
         self._state = State()
 
     def started(self) -> About:
@@ -124,7 +124,7 @@ class RemoteHost:
         other = None if toolchain == self.own_toolchain else toolchain
         self._part = self._actor.run_part.remote(self._run, source, job, other)
         self._end = self._question = None
-        self._state, self._heard = State(), time.monotonic()
+        self._state, self._sent = State(), Order.PREPARE
 
     def ask(self, order: Order) -> State:
         try:
@@ -135,8 +135,8 @@ class RemoteHost:
             raise
         except RayError as error:
             raise self._lost(_first_line(error)) from error
-        if self._end is None and time.monotonic() - self._heard > SILENCE_S:
-            raise self._lost(f"no answer for {SILENCE_S:.0f} s")
+        if self._end is None and time.monotonic() - self._asked > ANSWER_S:
+            raise self._lost(f"no answer for {ANSWER_S:.0f} s")
         return self._state
 
     def _hear(self, order: Order) -> None:
@@ -148,9 +148,10 @@ class RemoteHost:
             self._state = State(ready=True, over=True, broken=end.broken is not None)
             return
         if self._question is not None and _has_come(self._question):
-            self._state, self._heard = ray.get(self._question), time.monotonic()
-            self._question = None
+            self._state, self._question = ray.get(self._question), None
         if self._question is None or order is not self._sent:
+            if self._question is None:
+                self._asked = time.monotonic()
             self._question = self._actor.attend.remote(self._run, order)
             self._sent = order
 

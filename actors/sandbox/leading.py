@@ -14,9 +14,9 @@ from attnfuzz.actors.sandbox.fork_server import ForkServer
 from attnfuzz.actors.sandbox.job import Job, Limits, Part
 from attnfuzz.actors.sandbox.messages import Messages
 from attnfuzz.actors.sandbox.parts import (
+    ANSWER_S,
     ASK_S,
     SHOW_S,
-    SILENCE_S,
     START_S,
     Host,
     HostLost,
@@ -64,9 +64,8 @@ class Others:
         """Returns when all can begin. Raises HostLost."""
         self._until(Order.PREPARE, lambda state: state.ready, START_S)
 
-    def shown(self, native: bool) -> dict[str, Shown]:
+    def shown(self, order: Order) -> dict[str, Shown]:
         """Where the ranks of each are. Raises HostLost."""
-        order = Order.SHOW_NATIVE if native else Order.SHOW
         states = self._until(order, lambda state: state.shown is not None, SHOW_S)
         return {h.name: s.shown for h, s in zip(self.hosts, states, strict=True) if s.shown}
 
@@ -88,7 +87,7 @@ class Others:
     def end(self) -> tuple[PartEnd, ...]:
         """Ends them all, where they have not ended; what became of each. Raises HostLost."""
         if self._ends is None:
-            self._until(Order.END, lambda state: state.over, SILENCE_S)
+            self._until(Order.END, lambda state: state.over, ANSWER_S)
             self._ends = tuple(host.end() for host in self.hosts)
         return self._ends
 
@@ -147,12 +146,14 @@ class LeadingSupervisor(Supervisor):
 
     def _shown(self) -> dict[str, str]:
         attempt = self.attempt
+        self._order = Order.SHOW_NATIVE if attempt.native else Order.SHOW
+        self._others.ask(self._order)
         if super()._over():
             here = ranks.show(attempt.directory, {}, None)
         else:
             below = self.server.below()
             here = stacks.show(attempt.pid, below, attempt.directory, native=attempt.native)
-        return stacks.told(here, self._others.shown(attempt.native))
+        return stacks.told(here, self._others.shown(self._order))
 
     def _stop_the_alone(self) -> None:
         self._order = Order.STOP_ALONE

@@ -2,7 +2,7 @@
 say to each other.
 
 The leader's node runs rank 0 and decides. It asks the others several times a second how they are,
-and says with that what they are to do. What is not asked for `SILENCE_S` ends by itself.
+and says with that what they are to do. What is not asked for `LEADER_S` ends by itself.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from attnfuzz.generators.model.outcome import Outcome
 ASK_S = 0.5
 """How often the leader asks, in seconds."""
 
-SILENCE_S = 30.0
-"""Seconds without a word from the leader after which a part ends, and without an answer of a
-host's after which that counts as lost."""
+ANSWER_S = 30.0
+"""Seconds without an answer after which a host counts as lost, and that it may take to end."""
 
 START_S = 900.0
 """Seconds that hosts may take until they can begin: their zygotes may have to be started."""
@@ -30,6 +29,9 @@ START_S = 900.0
 SHOW_S = 300.0
 """Seconds that hosts may take to show where their ranks are: py-spy has 20 for each, and more than
 one try."""
+
+LEADER_S = 2 * SHOW_S
+"""Seconds without a question after which a host ends its part: the leader may be showing."""
 
 
 class HostLost(Exception):
@@ -160,9 +162,9 @@ class Link:
     @property
     def order(self) -> Order:
         """What is to be done; to end where nothing was heard for too long."""
-        if time.monotonic() - self._heard > SILENCE_S:
-            return Order.END
-        return self._order if self._ordered_for == self._run else Order.PREPARE
+        order = self._order if self._ordered_for == self._run else Order.PREPARE
+        silence = START_S if order is Order.PREPARE else LEADER_S
+        return Order.END if time.monotonic() - self._heard > silence else order
 
 
 def nodes_said(names: Sequence[str], parts: Sequence[Sequence[int]]) -> str:

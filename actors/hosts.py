@@ -72,7 +72,7 @@ class Hosts:
         for bundle in range(1, placement.nodes):
             options = placement.options_of(bundle)
             made = actor.options(max_restarts=0, max_concurrency=AT_ONCE, **options)
-            started = made.remote(config, away)  # type: ignore[attr-defined]
+            started = made.remote(config, away)
             self._all.append(RemoteHost(started, bundle))
 
     def spread(self, toolchain: str) -> Spread:

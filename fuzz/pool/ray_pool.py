@@ -125,6 +125,10 @@ class RayPool:
     def serves(self, target: str, hardware: str | None = None) -> bool:
         return any(slot.fits(target, hardware) and slot.served for slot in self._slots)
 
+    @property
+    def spread(self) -> int:
+        return sum(slot.group.nodes > 1 and slot.about is not None for slot in self._slots)
+
     def states(self) -> dict[str, int]:
         return dict(Counter(slot.state for slot in self._slots))
 
@@ -190,8 +194,8 @@ class RayPool:
         now = time.monotonic()
         for slot in self._slots:
             if slot.actor is None and slot.due <= now:
-                start(Worker, slot, self._config, self._cluster, self._board)
-                self._refs[slot.actor.about.remote()] = slot
+                actor = start(Worker, slot, self._config, self._cluster, self._board)
+                self._refs[actor.about.remote()] = slot
 
     def _follow_nodes(self, alive: Mapping[str, Mapping[str, float]]) -> None:
         for slot in list(self._slots):

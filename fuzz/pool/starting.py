@@ -18,8 +18,9 @@ from attnfuzz.fuzz.pool.cluster import Cluster
 from attnfuzz.fuzz.pool.slots import Slot
 
 
-def start(kind: Any, slot: Slot, config: WorkerConfig, cluster: Cluster | None, board: Any) -> None:
-    """Starts the slot's worker, of the actor class `kind`; `config` is that of all workers."""
+def start(kind: Any, slot: Slot, config: WorkerConfig, cluster: Cluster | None, board: Any) -> Any:
+    """Starts the slot's worker, of the actor class `kind`, and gives it; `config` is that of all
+    workers."""
     group, away = slot.group, None
     options = group.options()
     config = replace(config, own_cpus=group.own_cpus)
@@ -42,6 +43,7 @@ def start(kind: Any, slot: Slot, config: WorkerConfig, cluster: Cluster | None, 
     # We replace dead workers ourselves, with the task they died of counted.
     made = kind.options(max_restarts=0, **options)
     slot.actor = made.remote(config, away, board, slot.name, placement)
+    return slot.actor
 
 
 def end(slot: Slot) -> None:

@@ -1,8 +1,9 @@
-"""A real worker that also runs sources written by hand."""
+"""A real worker that also runs sources written by hand, and programs on its first node only."""
 
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import psutil
 import ray
@@ -10,6 +11,7 @@ import ray
 from attnfuzz.actors.remote import WorkerProcess
 from attnfuzz.actors.sandbox.job import Job
 from attnfuzz.generators.model.outcome import Outcome
+from attnfuzz.generators.model.program import Program
 
 
 class TextProcess(WorkerProcess):
@@ -18,6 +20,12 @@ class TextProcess(WorkerProcess):
     def run_text(self, text: str, job: Job) -> Outcome:
         """What becomes of the source; a hang is not tried again."""
         return self._executor._sandbox(job.target).run(text, job, confirm_hang=False)
+
+    def run_here(self, program: Program) -> Outcome:
+        """What becomes of the program on one node."""
+        sandbox = self._executor._sandbox("cpu")
+        with mock.patch.object(sandbox, "_spread", None):
+            return self._executor.run_programs([program])[0]
 
 
 def programs_below(pids: list[int]) -> list[str]:

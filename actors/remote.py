@@ -6,7 +6,7 @@ import contextlib
 import os
 import platform
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from attnfuzz.actors.node import About, Away, found_by, settle
 from attnfuzz.actors.runs import ReproRun, ReproTask, RunSettings
 from attnfuzz.actors.sandbox import confine, cpus
 from attnfuzz.actors.sandbox.job import Job
-from attnfuzz.actors.sandbox.parts import Link, Order, PartEnd, State
+from attnfuzz.actors.sandbox.parts import HostLost, Link, Order, PartEnd, State
 from attnfuzz.actors.sandbox.sandbox import SandboxError
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.scripts import run_repro
@@ -93,6 +93,18 @@ class WorkerProcess:
             with contextlib.suppress(Exception):  # whatever is wrong there, programs go on
                 ray.get(self._board.note.remote(self._name, program), timeout=NOTED_S)
 
+    @contextlib.contextmanager
+    def _noted(self) -> Iterator[None]:
+        """Notes when a task ends, unless another node may have died of the program it was at."""
+        try:
+            yield
+        except HostLost:
+            raise
+        except BaseException:
+            self._note_end()
+            raise
+        self._note_end()
+
     def _note_end(self) -> None:
         if self._board is not None:
             self._board.at.remote(self._name)
@@ -111,10 +123,8 @@ class WorkerProcess:
 
     def run_shard(self, shard: Shard) -> ShardReport:
         """As `Executor.run_shard`."""
-        try:
+        with self._noted():
             return self._executor.run_shard(shard)
-        finally:
-            self._note_end()
 
     def check_setup(self, target: str, function: str | None) -> list[Outcome]:
         """As `Executor.check_setup`."""
@@ -122,10 +132,8 @@ class WorkerProcess:
 
     def run_programs(self, programs: Sequence[Program], settings: RunSettings) -> list[Outcome]:
         """As `Executor.run_programs`."""
-        try:
+        with self._noted():
             return self._executor.run_programs(programs, settings)
-        finally:
-            self._note_end()
 
     def run_part(self, run: str, source: str, job: Job, toolchain: str | None) -> PartEnd:
         """As `Executor.run_part`; the leader's questions are about the run of that name."""

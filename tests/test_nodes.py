@@ -202,9 +202,8 @@ def test_what_ran_on_a_node_that_died_runs_elsewhere_and_nothing_is_left(
     assert done[0].handle == handle and isinstance(done[0].result, list)
     assert {one.status for one in done[0].result if isinstance(one, Outcome)} == {"passed"}
     assert not any(one.is_running() for one in [*began, *below])
-    assert host.node not in {
-        one.node for one in (until_it_takes(pool), *until_it_takes(pool).others)
-    }
+    now = until_it_takes(pool)
+    assert host.node not in {one.node for one in (now, *now.others)}
 
 
 CONTROLLER = """

@@ -197,8 +197,8 @@ def _left_by(rank: int) -> Data | None:
         found: Data = json.loads(Path(f"rank-{rank}.json").read_text())
     except (OSError, ValueError):
         return None
-    if "defect" in found:
-        raise RuntimeError(f"rank {rank}: {found['defect']}")
+    if "status" not in found:
+        raise RuntimeError(f"rank {rank}: {found.get('defect', 'its outcome is malformed')}")
     return found
 
 

@@ -8,6 +8,7 @@ import secrets
 import shutil
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -261,7 +262,10 @@ class Sandbox:
     def _outcome(self, attempt: Attempt, died: bool) -> Outcome:
         ending = self._ending(attempt)
         if attempt.ranks_ended and attempt.hang is None:
-            attempt.result = _of_ranks(attempt)
+            try:
+                attempt.result = _of_ranks(attempt)
+            except (KeyError, TypeError, AttributeError):  # what the program has made of its files
+                attempt.defect = traceback.format_exc()
         return verdict.of_refused(self._judge(attempt, ending, died), attempt.refused)
 
     def _ending(self, attempt: Attempt) -> verdict.Ending:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import Any
 
 import pytest
@@ -36,7 +37,7 @@ def test_which_ranks_were_where_is_said() -> None:
 
 def test_an_order_is_for_one_run_and_may_come_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr(parts.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     link = Link()
     link.begin("first")
     assert link.answer("second", Order.END) == State()
@@ -51,7 +52,7 @@ def test_an_order_is_for_one_run_and_may_come_before_it(monkeypatch: pytest.Monk
 
 def test_a_part_ends_where_its_leader_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr(parts.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     link = Link()
     link.begin("run")
     now[0] += parts.START_S  # the leader's zygote may take as long

@@ -17,7 +17,7 @@ from attnfuzz.actors.sandbox.parts import ASK_S, Link, Order, PartEnd, Shown, St
 from attnfuzz.actors.sandbox.supervisor import Supervisor
 from attnfuzz.generators.model.outcome import Outcome
 
-PAUSE_S = 0.02
+PAUSE_S = 0.05
 
 
 class FollowingSupervisor(Supervisor):

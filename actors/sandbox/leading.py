@@ -30,7 +30,7 @@ from attnfuzz.actors.sandbox.parts import (
 )
 from attnfuzz.actors.sandbox.supervisor import Supervisor
 
-PAUSE_S = 0.02
+PAUSE_S = 0.05
 
 
 class Others:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from typing import Any
 
 import pytest
 
 from attnfuzz.actors.child.outcomes import failure
-from attnfuzz.actors.sandbox import parts
+from attnfuzz.actors.sandbox import parts, ports
 from attnfuzz.actors.sandbox.job import Deadlines
 from attnfuzz.actors.sandbox.parts import Link, Order, State, nodes_said, split
 from attnfuzz.actors.sandbox.together import lost_each_other
@@ -62,6 +63,16 @@ def test_a_part_ends_where_its_leader_is_silent(monkeypatch: pytest.MonkeyPatch)
     assert link.order is Order.RUN
     now[0] += 1.0
     assert link.order is Order.END
+
+
+def test_a_port_is_held_at_all_addresses() -> None:
+    with ports.reserved() as port, socket.socket() as other:
+        with pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.2", port))
+        with socket.socket() as store:  # as torch's
+            store.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            store.bind(("", port))
+            store.listen()
 
 
 LOST = "[../third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer [10.0.0.2]"

@@ -176,7 +176,7 @@ def spread_over(
     them when the block ends. Raises HostLost."""
     mine, *theirs = split(job.ranks, 1 + len(spread.hosts))
     others = Others(spread.hosts[: len(theirs)])
-    with ports.reserved(spread.address) as port:
+    with ports.reserved() as port:
         try:
             for host, some in zip(others.hosts, theirs, strict=True):
                 part = Part(ranks=some, address=spread.address, port=port)

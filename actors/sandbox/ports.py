@@ -11,11 +11,12 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def reserved(address: str = "127.0.0.1") -> Iterator[int]:
-    """A free TCP port of `address`, held until the block ends. Linux gives a port to which a socket
-    is bound to nobody who asks for any, while a server that names it, and sets SO_REUSEADDR as
-    torch's stores do, may listen at it: no other process gets in between. Raises OSError."""
+def reserved() -> Iterator[int]:
+    """A TCP port that is free at all addresses of this machine, held until the block ends. Linux
+    gives a port to which a socket is bound to nobody who asks for any, while a server that names
+    it, and sets SO_REUSEADDR as torch's stores do, may listen at it: no other process gets in
+    between. Raises OSError."""
     with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind((address, 0))
+        held.bind(("", 0))  # torch listens at all of them too
         yield int(held.getsockname()[1])

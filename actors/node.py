@@ -39,7 +39,8 @@ class Away:
 class About:
     """A worker as it really is: Ray's id of its `node`, its `host` and `pid`, the `environment` of
     its first target's toolchain (torch, compiler, machine), what each of its `targets` found there,
-    and the variables that say which `devices` it sees."""
+    and the variables that say which `devices` it sees. `others` are those on the other nodes over
+    which it spreads ranks."""
 
     node: str
     host: str
@@ -47,6 +48,7 @@ class About:
     environment: dict[str, str]
     targets: dict[str, str] = field(default_factory=dict)
     devices: dict[str, str] = field(default_factory=dict)
+    others: tuple[About, ...] = ()
 
 
 @cache

@@ -6,15 +6,18 @@ import contextlib
 import os
 import platform
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import ray
 
+from attnfuzz.actors.hosts import Hosts, Placement, interface_of
 from attnfuzz.actors.node import About, Away, found_by, settle
 from attnfuzz.actors.runs import ReproRun, ReproTask, RunSettings
 from attnfuzz.actors.sandbox import confine, cpus
+from attnfuzz.actors.sandbox.job import Job
+from attnfuzz.actors.sandbox.parts import HostLost, Link, Order, PartEnd, State
 from attnfuzz.actors.sandbox.sandbox import SandboxError
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.scripts import run_repro
@@ -58,10 +61,12 @@ class WorkerProcess:
         away: Away | None = None,
         board: Any = None,
         name: str = "",
+        placement: Placement | None = None,
     ) -> None:
         """With `away` it shares no disk with the controller. It tells the `board` what it, called
-        `name`, is at. Raises SandboxError when programs cannot run here, or it sees other devices
-        than its own."""
+        `name`, is at. With a `placement` it starts hosts on the other nodes of that, over which it
+        spreads the ranks of programs. Raises SandboxError when programs cannot run here or there,
+        or it sees other devices than its own."""
         assigned = ray.get_runtime_context().get_accelerator_ids()
         if (wrong := gpu_assignment.not_pinned(config.targets, assigned)) is not None:
             raise SandboxError(wrong)
@@ -70,19 +75,35 @@ class WorkerProcess:
         self._board, self._name = board, name
         self._scratch: Scratch | None = None
         self._targets: dict[str, str] = {}
+        self._hosts = Hosts(type(self), placement, config, away) if placement is not None else None
+        self._link = Link()
         if away is not None:
             config, self._scratch = settle(config, away)
             self._targets = self.found_by(config.targets, config.toolchain)
         self._cpus = cpus.HeldCpus(_own_cpus(config), cpus.here())
         config = replace(config, cpus=self._cpus.numbers)
         self._config = config
-        self._executor = self.executor(config, self._note)
+        spread = self._hosts.spread(config.toolchain) if self._hosts is not None else None
+        self._executor = self.executor(config, self._note, spread)
+        self._others = self._hosts.about() if self._hosts is not None else ()
 
     def _note(self, program: str) -> None:
         print(f"attnfuzz: program {program}", flush=True)  # by it Ray's log of this worker is found
         if self._board is not None:
             with contextlib.suppress(Exception):  # whatever is wrong there, programs go on
                 ray.get(self._board.note.remote(self._name, program), timeout=NOTED_S)
+
+    @contextlib.contextmanager
+    def _noted(self) -> Iterator[None]:
+        """Notes when a task ends, unless another node may have died of the program it was at."""
+        try:
+            yield
+        except HostLost:
+            raise
+        except BaseException:
+            self._note_end()
+            raise
+        self._note_end()
 
     def _note_end(self) -> None:
         if self._board is not None:
@@ -97,14 +118,13 @@ class WorkerProcess:
             environment=self._executor.environment,
             targets=self._targets,
             devices=gpu_assignment.visible(),
+            others=self._others,
         )
 
     def run_shard(self, shard: Shard) -> ShardReport:
         """As `Executor.run_shard`."""
-        try:
+        with self._noted():
             return self._executor.run_shard(shard)
-        finally:
-            self._note_end()
 
     def check_setup(self, target: str, function: str | None) -> list[Outcome]:
         """As `Executor.check_setup`."""
@@ -112,10 +132,19 @@ class WorkerProcess:
 
     def run_programs(self, programs: Sequence[Program], settings: RunSettings) -> list[Outcome]:
         """As `Executor.run_programs`."""
-        try:
+        with self._noted():
             return self._executor.run_programs(programs, settings)
-        finally:
-            self._note_end()
+
+    def run_part(self, run: str, source: str, job: Job, toolchain: str | None) -> PartEnd:
+        """As `Executor.run_part`; the leader's questions are about the run of that name."""
+        self._link.begin(run)
+        assert job.part is not None
+        part = replace(job.part, interface=interface_of(ray.util.get_node_ip_address()))
+        return self._executor.run_part(source, replace(job, part=part), toolchain, self._link)
+
+    def attend(self, run: str, order: Order) -> State:
+        """Takes what the leader orders; how the part is."""
+        return self._link.answer(run, order)
 
     def run_script(self, task: ReproTask) -> list[ReproRun]:
         """As `run_repro`, with the toolchain and the files that are here."""

@@ -19,8 +19,8 @@ from attnfuzz.actors.runs import ReproRun, ReproTask
 from attnfuzz.actors.sandbox import disk, ports, procs
 from attnfuzz.actors.sandbox.activity import Activity
 from attnfuzz.actors.sandbox.cpus import confine_to, enough
-from attnfuzz.actors.sandbox.sandbox import BLINK_S, GLANCE_S
 from attnfuzz.actors.sandbox.verdict import DISK_FULL
+from attnfuzz.actors.sandbox.watchdog import BLINK_S, GLANCE_S
 
 KEPT = 4 << 20
 """Bytes kept of what a script writes to stderr. Inductor prints all arguments of what it could not

@@ -15,6 +15,7 @@ from attnfuzz.actors.oracles import compile_time as growth
 from attnfuzz.actors.runs import RunSettings
 from attnfuzz.actors.sandbox import verdict
 from attnfuzz.actors.sandbox.job import Deadlines, Job, Limits
+from attnfuzz.actors.sandbox.parts import HostLost, Link, PartEnd, Spread
 from attnfuzz.actors.sandbox.sandbox import Sandbox, SandboxError
 from attnfuzz.actors.shard import Shard, ShardReport, Tally
 from attnfuzz.actors.targets.registry import TARGETS
@@ -55,15 +56,20 @@ class Executor:
     `environment` says on what the first target's run."""
 
     def __init__(
-        self, config: WorkerConfig, at: Callable[[str], None] = lambda program: None
+        self,
+        config: WorkerConfig,
+        at: Callable[[str], None] = lambda program: None,
+        spread: Spread | None = None,
     ) -> None:
         """Starts the first target's sandbox; `at` is told the id of each program before it runs.
-        Raises SandboxError when programs cannot run here."""
+        With `spread` the ranks of programs are on several nodes, and methods raise HostLost. Raises
+        SandboxError when programs cannot run here."""
         for name in config.targets:
             if name not in TARGETS:
                 raise SandboxError(f"target {name}: programs run on {', '.join(TARGETS)} only")
         self._config = config
         self._at = at
+        self._spread = spread
         self._sandboxes: dict[str, Sandbox] = {}
         self._others: dict[tuple[str, str], Sandbox] = {}
         self._sandbox(self._first)
@@ -144,7 +150,7 @@ class Executor:
             if not growth.may_grow(program, outcome):
                 return outcome
             return growth.judged(program, outcome, run)
-        except (SandboxError, OSError):
+        except (SandboxError, OSError, HostLost):
             raise
         except Exception:
             return verdict.of_unrendered(traceback.format_exc())
@@ -168,6 +174,13 @@ class Executor:
         except SandboxError as error:  # it says nothing of the worker's own toolchain
             return Outcome(status="not_run", rejection=str(error))
 
+    def run_part(self, source: str, job: Job, toolchain: str | None, link: Link) -> PartEnd:
+        """Runs the job's part of a program as the leader at the other end of `link` orders, with
+        the own toolchain if none is named. Raises SandboxError."""
+        if toolchain is None:
+            return self._sandbox(job.target).run_part(source, job, link)
+        return self._other(toolchain, job.target).run_part(source, job, link)
+
     def _other(self, toolchain: str, target: str) -> Sandbox:
         """A sandbox of another toolchain. Only the last one is kept: each takes the memory of an
         imported torch. Raises SandboxError."""
@@ -185,6 +198,7 @@ class Executor:
             config.preload,
             target=target,
             cpus=config.cpus,
+            spread=self._spread,
         )
 
     def _close_others(self) -> None:

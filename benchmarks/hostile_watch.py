@@ -146,6 +146,8 @@ class StubPool:
         self._waiting: list[tuple[Handle, Task]] = []
         self._handles = 0
 
+    spread = 0
+
     @property
     def free(self) -> int:
         return 1 - len(self._waiting)

@@ -19,6 +19,7 @@ import ray
 
 from attnfuzz.actors.remote import WorkerProcess
 from attnfuzz.actors.runs import ReproRun, ReproTask, RunSettings
+from attnfuzz.actors.sandbox.parts import Spread
 from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.actors.worker import Executor, WorkerConfig
 from attnfuzz.generators.model.codec import program_id
@@ -72,10 +73,12 @@ class SimulatedExecutor(Executor):
 
     seconds = PROGRAM_S
 
-    def __init__(self, config: WorkerConfig, at: Callable[[str], None]) -> None:
+    def __init__(
+        self, config: WorkerConfig, at: Callable[[str], None], spread: Spread | None = None
+    ) -> None:
         cluster = ray.get_runtime_context().gcs_address
         self._below = subprocess.Popen(BELOW, env=os.environ | {CLUSTER: cluster})
-        super().__init__(config, at)
+        super().__init__(config, at, spread)
 
     def _sandbox(self, target: str) -> Any:
         card = {} if TARGETS[target].ray_resource is None else {"card": _card()}

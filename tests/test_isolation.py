@@ -132,6 +132,36 @@ def test_a_group_asks_for_the_cpus_and_devices_of_its_programs() -> None:
     assert groups_of(off)[0].own_cpus == 0
 
 
+@pytest.mark.parametrize(
+    ("group", "address", "expected"),
+    [
+        ({"nodes": 2, "count": 1}, None, "cpu.nodes: expected 1, as there is no cluster"),
+        ({"nodes": 2}, "auto", "cpu.count: expected a number, as each has several nodes, got auto"),
+    ],
+)
+def test_workers_on_several_nodes_need_a_cluster_and_a_count(
+    group: dict[str, object], address: str | None, expected: str
+) -> None:
+    config = config_from_data({"workers": {"cpu": group}, "ray_address": address}, "test")
+    with pytest.raises(ConfigError, match=expected):
+        check_workers(config, "test")
+
+
+def test_a_worker_on_two_nodes_is_another_hardware() -> None:
+    workers = {"cpu": [1, {"nodes": 2, "count": 1, "resources": {"big": 1}}]}
+    config = config_from_data({"workers": workers, "ray_address": "auto"}, "test")
+    check_workers(config, "test")
+    assert [one.hardware({}, {}) for one in groups_of(config)] == ["", "big, 2 nodes"]
+
+
+def test_several_nodes_are_for_targets_whose_programs_have_ranks() -> None:
+    of_cuda = {"targets": ["cuda"], "workers": {"cuda": {"nodes": 2, "count": 1}}}
+    config = config_from_data(of_cuda | {"ray_address": "auto"}, "test")
+    expected = "cuda.nodes: expected 1, as cuda runs no programs of several ranks, got 2"
+    with pytest.raises(ConfigError, match=expected):
+        check_workers(config, "test")
+
+
 def test_a_device_is_shared_or_one_of_several() -> None:
     workers = {"npu": {"devices": 2, "per_device": 4}}
     of_npu = {"targets": ["npu"], "profiles": {"integrated": 1}, "workers": workers}

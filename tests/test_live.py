@@ -71,6 +71,11 @@ def test_what_is_known_is_counted_apart() -> None:
     )
 
 
+def test_workers_on_several_nodes_are_told() -> None:
+    assert " workers, CPU" in line(SNAPSHOT)
+    assert " workers (1 on several nodes), CPU" in line(replace(SNAPSHOT, spread=1))
+
+
 def test_the_view_shows_counts_and_buckets() -> None:
     text = rendered(SNAPSHOT)
     for part in ("2.5 programs/s", "1,200 passed", "1a2b3c4d", "minimizing", "5/5", "0:58:55 left"):

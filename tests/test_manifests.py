@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from attnfuzz.fuzz.campaign.config import load_config
 from attnfuzz.fuzz.cli.app import app
-from attnfuzz.fuzz.pool.groups import WorkerGroup, room
+from attnfuzz.fuzz.pool.groups import WorkerGroup, room, without_spread
 
 ROOT = Path(__file__).resolve().parent.parent
 MANIFESTS = sorted((ROOT / "deploy" / "kuberay").glob("*.yaml"))
@@ -95,6 +95,15 @@ def test_a_node_has_room_for_as_many_workers_as_it_has_devices(
     node: dict[str, float], fits: list[int]
 ) -> None:
     assert room((CPU, GPU, NPU, H100), node) == fits
+
+
+def test_room_is_left_for_those_that_are_on_several_nodes() -> None:
+    spread = WorkerGroup(targets=("cpu",), count=1, nodes=2, cpus=3)
+    nodes = {name: {"CPU": cpus} for name, cpus in (("a", 2.0), ("b", 4.0), ("c", 5.0))}
+    left = without_spread((CPU, spread), nodes)
+    assert left == {"a": {"CPU": 2.0}, "b": {"CPU": 1.0}, "c": {"CPU": 2.0}}
+    del nodes["c"]  # now it fits nowhere, and the others have all
+    assert without_spread((CPU, spread), nodes) == nodes
 
 
 def test_a_group_with_a_count_takes_no_open_room() -> None:

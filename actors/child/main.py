@@ -61,18 +61,19 @@ def preload_torch() -> None:
 
 
 def execute(job: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
-    """Runs and judges one program; emits `{"phase": name}` as it goes, last `{"outcome": …}`.
+    """Runs and judges one program; emits `{"phase": name}` as it goes, last `{"outcome": …}`, or of
+    several ranks what `gang.run_ranks` does, and `{"all ranks ended": True}`.
 
     Raises only what is a defect of ours: all that a program raises becomes part of its outcome.
     """
-    from attnfuzz.actors.child import gang, layers
-
     ranks = job.get("ranks", 1)
     if ranks == 1:
         emit({"outcome": _outcome(job, emit)})
         return
-    layer = layers.own(job["compile"]) if job.get("compile") else "eager"
-    emit({"outcome": gang.outcome(ranks, emit, lambda heard: _outcome(job, heard), layer)})
+    from attnfuzz.actors.child import gang
+
+    gang.run_ranks(ranks, job.get("part"), emit, lambda heard: _outcome(job, heard))
+    emit({"all ranks ended": True})
 
 
 def _outcome(job: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The replicas oracle: ranks agree on a result that all of them have whole. Costs one pass over it.
 
-Each rank notes what it has, which `actors.child.gang` compares when all have passed. Simulated
+Each rank notes what it has, which `sandbox.together` compares when all have passed. Simulated
 ranks are compared after each run.
 """
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from attnfuzz.actors.sandbox.job import Job
+from attnfuzz.actors.sandbox.parts import PartEnd
 from attnfuzz.actors.sandbox.watchdog import GLANCE_S, Watchdog
 
 
@@ -26,7 +27,13 @@ class Attempt:
     refused: str | None = None
     """Why eager attention is refused by design, where the program is compiled all the same."""
     result: dict[str, Any] | None = None
-    """The outcome that the child has given."""
+    """The outcome that the child has given, or that follows from those of its ranks."""
+    ranks: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """The outcomes of the ranks that have ended here, but for those that were stopped."""
+    stopped: frozenset[int] = frozenset()
+    """Ranks that were ended as they waited for one that was gone."""
+    ranks_ended: bool = False
+    """Whether all ranks of this node have ended."""
     defect: str | None = None
     """The traceback of a defect of ours in the child."""
     ended: dict[str, Any] | None = None
@@ -35,6 +42,10 @@ class Attempt:
     """What it was called one for, and the evidence."""
     overfull: dict[str, str] | None = None
     """The evidence that it has filled its folder."""
+    cut_off: bool = False
+    """Whether it was ended as its leader said so."""
+    elsewhere: tuple[PartEnd, ...] = ()
+    """What became of the parts of other nodes."""
     disk_due: float = 0.0
     """When its folder is looked at next, by time.monotonic()."""
     watchdog: Watchdog = field(init=False)
@@ -47,6 +58,11 @@ class Attempt:
         now = time.monotonic()
         self.watchdog = Watchdog(self.job.deadlines, now, len(self.cpus))
         self.disk_due = now + GLANCE_S
+
+    @property
+    def told(self) -> bool:
+        """Whether the child has said all that it has to."""
+        return self.result is not None or self.ranks_ended
 
     @property
     def source(self) -> Path:

@@ -139,12 +139,24 @@ class RefusalLike(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Part:
+    """The ranks of a program that run on one of several nodes. All meet at `address` and `port`,
+    over the network `interface` of their own node that has the node's address."""
+
+    ranks: tuple[int, ...]
+    address: str
+    port: int
+    interface: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Job:
     """How a program's source is to be run and judged, apart from the source itself.
 
-    `ranks` is how many processes run it together, each the whole of it; `simulated` how many
-    threads of one process stand for the ranks of a script for `torchrun`. `plain` is the source for
-    the CPU of a program whose compiled kernels are interpreted there.
+    `ranks` is how many processes run it together, each the whole of it, and `part` which of them
+    do so here, where not all do; `simulated` how many threads of one process stand for the ranks of
+    a script for `torchrun`. `plain` is the source for the CPU of a program whose compiled kernels
+    are interpreted there.
     `compute_dtype` is the precision of the yardstick where the dtypes of the inputs do not say it.
     `deterministic`: two runs must agree bit for bit. `dirty_memory`: fresh memory of an accelerator
     is NaN.
@@ -158,6 +170,7 @@ class Job:
     target: str = "cpu"
     plain: str | None = None
     ranks: int = 1
+    part: Part | None = None
     simulated: int = 0
     refusals: tuple[tuple[str, str], ...] = ()
     compute_dtype: str | None = None
@@ -232,6 +245,7 @@ class Job:
             "target": self.target,
             "plain": self.plain,
             "ranks": self.ranks,
+            "part": None if self.part is None else asdict(self.part),
             "simulated": self.simulated,
             "compile": self._compile_message(),
             "refusals": [{"pattern": pattern, "why": why} for pattern, why in self.refusals],
@@ -245,6 +259,19 @@ class Job:
             "function": self.function,
             "only_setup": self.only_setup,
         }
+
+    @property
+    def processes_here(self) -> int:
+        """How many ranks, as processes or threads, run on this node."""
+        return len(self.part.ranks) if self.part else max(self.ranks, self.simulated)
+
+    @property
+    def layer(self) -> str:
+        """The last layer that the program goes through."""
+        if self.compile is None or self.compile.via == "export":
+            return self.stops_at or "eager"
+        backend = self.stopping_at or self.compile.backend
+        return "dynamo" if backend == "eager" else backend
 
     @property
     def launched(self) -> bool:

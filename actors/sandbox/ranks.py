@@ -11,6 +11,7 @@ from pathlib import Path
 
 from attnfuzz.actors.sandbox import collectives, confine, procs
 from attnfuzz.actors.sandbox.collectives import Record
+from attnfuzz.actors.sandbox.parts import Shown
 from attnfuzz.corpus.frames import GENERATED, GENERATED_FILE
 
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
@@ -28,9 +29,9 @@ Place = tuple[tuple[str, int, str], ...]
 def speaker(directory: Path) -> tuple[int, str] | None:
     """The pid of the first rank that still runs, and the name of the file its stacks are written
     to; None where the program in `directory` has no ranks, or none that runs."""
-    running = {rank: pid for rank, pid in _pids(directory).items() if _runs(directory, rank, pid)}
-    rank = min(running, default=None)
-    return None if rank is None else (running[rank], faults_name(rank))
+    there = running(directory)
+    rank = min(there, default=None)
+    return None if rank is None else (there[rank], faults_name(rank))
 
 
 def faults_name(rank: int) -> str:
@@ -38,23 +39,56 @@ def faults_name(rank: int) -> str:
     return f"faults-{rank}.txt"
 
 
-def of_ranks(directory: Path, spy: Callable[[int], str] | None) -> dict[str, str]:
-    """Evidence about the ranks that `actors.child.gang` has left files of in `directory`; nothing
-    where there are none. `spy(pid)` gives a process's stacks, without it there are none."""
+def running(directory: Path) -> dict[int, int]:
+    """The pids of those ranks of the program in `directory` that still run."""
     pids = _pids(directory)
+    return {rank: pid for rank, pid in pids.items() if _runs(directory, rank, pid)}
+
+
+def show(directory: Path, evidence: dict[str, str], spy: Callable[[int], str] | None) -> Shown:
+    """Where the ranks are that `actors.child.gang` has left files of in `directory`, with
+    `evidence` about the first that runs. `spy(pid)` gives a process's stacks; without it there are
+    none."""
+    pids, there = _pids(directory), running(directory)
     if not pids:
-        return {}
-    running = [rank for rank, pid in pids.items() if _runs(directory, rank, pid)]
-    for rank in running[1:]:  # the first has been asked, see `speaker`
+        return Shown(evidence=evidence)
+    for rank in [*there][1:]:  # the first has been asked, see `speaker`
         procs.send(pids[rank], confine.STACKS_SIGNAL)
     time.sleep(0.3)  # each writes its own
-    places = {rank: _place(directory, rank) if rank in running else () for rank in pids}
-    collectives.ask(directory, running)
-    records = collectives.read(directory, pids)
-    evidence = {"ranks": summary(places, records)}
+    places = {rank: _place(directory, rank) if rank in there else () for rank in pids}
+    collectives.ask(directory, [*there])
     if spy is not None:
-        evidence |= {f"stacks of rank {rank}": spy(pids[rank]) for rank in running[1:SPIED_ON]}
-    return evidence
+        more = {f"stacks of rank {rank}": spy(pids[rank]) for rank in [*there][1:SPIED_ON]}
+        evidence = evidence | more
+    return _standing(places, collectives.read(directory, pids), evidence)
+
+
+def _standing(
+    places: Mapping[int, Place],
+    records: Mapping[int, Record],
+    evidence: Mapping[str, str] | None = None,
+) -> Shown:
+    return Shown(
+        evidence=evidence or {},
+        said={rank: _at(place) for rank, place in places.items()},
+        place={rank: _comparable(place) for rank, place in places.items()},
+        records=records,
+    )
+
+
+def evidence_of(here: Shown, elsewhere: Mapping[str, Shown]) -> dict[str, str]:
+    """Evidence of a hang: what is shown of this node, and of the others by their names; of several
+    ranks also `ranks`, a line each."""
+    texts = dict(here.evidence)
+    for name, shown in elsewhere.items():
+        texts |= {f"{what} on {name}": text for what, text in shown.evidence.items()}
+    parts = (here, *elsewhere.values())
+    said = {rank: text for one in parts for rank, text in one.said.items()}
+    if said:
+        places = {rank: place for one in parts for rank, place in one.place.items()}
+        records = {rank: record for one in parts for rank, record in one.records.items()}
+        texts["ranks"] = _summed(said, places, records)
+    return texts
 
 
 def _pids(directory: Path) -> dict[int, int]:
@@ -86,18 +120,24 @@ def _place(directory: Path, rank: int) -> Place:
 def summary(places: dict[int, Place], records: Mapping[int, Record] | None = None) -> str:
     """One line a rank: where it is, and in which collective it waits. Then where ranks parted, if
     it is known; and those that are elsewhere than most, or which are together."""
-    waits = collectives.waiting(records or {})
+    return evidence_of(_standing(places, records or {}), {})["ranks"]
+
+
+def _summed(
+    said: Mapping[int, str], places: Mapping[int, Place], records: Mapping[int, Record]
+) -> str:
+    waits = collectives.waiting(records)
     silent = "gives no record" if waits else ""  # it is stopped, or holds Python's lock
     lines = [
-        "; ".join(filter(None, (f"rank {rank}: {_at(place)}", waits.get(rank, silent))))
-        for rank, place in places.items()
+        "; ".join(filter(None, (f"rank {rank}: {text}", waits.get(rank, silent))))
+        for rank, text in sorted(said.items())
     ]
-    parting = collectives.divergence(records or {}, ended=False)
+    parting = collectives.divergence(records, ended=False)
     if parting is not None:
         lines.append(f"parted at the {parting}")
     together: dict[Place, list[str]] = {}
-    for rank, place in places.items():
-        together.setdefault(_comparable(place), []).append(f"rank {rank}")
+    for rank, place in sorted(places.items()):
+        together.setdefault(place, []).append(f"rank {rank}")
     most, *fewer = sorted(together.values(), key=len, reverse=True)
     others = [rank for ranks in fewer for rank in ranks]
     if others and len(most) > len(others):
@@ -109,11 +149,13 @@ def summary(places: dict[int, Place], records: Mapping[int, Record] | None = Non
 
 
 def _comparable(place: Place) -> Place:
-    """Inductor writes a file for each rank, named after what is in it, such as the rank."""
-    return tuple(
-        (GENERATED if GENERATED_FILE.fullmatch(Path(file).name) else file, line, function)
-        for file, line, function in place
-    )
+    """Inductor writes a file for each rank, named after what is in it, such as the rank; and each
+    node has its own folders."""
+    return tuple((_common(file), line, function) for file, line, function in place)
+
+
+def _common(file: str) -> str:
+    return GENERATED if GENERATED_FILE.fullmatch(Path(file).name) else _short(file)
 
 
 def _at(place: Place) -> str:

@@ -5,26 +5,32 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import select
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from attnfuzz.actors.sandbox import blame, disk, stacks, verdict
+from attnfuzz.actors.sandbox import blame, collectives, together, verdict
 from attnfuzz.actors.sandbox.attempt import Attempt
 from attnfuzz.actors.sandbox.cpus import enough
 from attnfuzz.actors.sandbox.files import drop_headers_since, remove_tree
+from attnfuzz.actors.sandbox.following import FollowingSupervisor, ended, may_run, patient
 from attnfuzz.actors.sandbox.fork_server import ForkServer, SandboxError, ZygoteDied, headers_folder
 from attnfuzz.actors.sandbox.job import Job, Limits
+from attnfuzz.actors.sandbox.leading import LeadingSupervisor, spread_over
 from attnfuzz.actors.sandbox.messages import Messages
-from attnfuzz.actors.sandbox.watchdog import BLINK_S, GLANCE_S, PATIENCE
+from attnfuzz.actors.sandbox.parts import HostLost, Link, PartEnd, Spread
+from attnfuzz.actors.sandbox.supervisor import Supervisor
+from attnfuzz.actors.sandbox.watchdog import PATIENCE
 from attnfuzz.generators.model.codec import outcome_from_data
-from attnfuzz.generators.model.outcome import DEADLINE, Cost, FailureKind, Outcome, Phase
+from attnfuzz.generators.model.outcome import DEADLINE, Cost, FailureKind, Outcome
 
 SPACE_S = 120.0  # another program that fills the disk has its deadlines
 FREE_BYTES = 512 << 20  # a program needs room for its caches; less would look like its failure
@@ -38,8 +44,9 @@ class Sandbox:
     `toolchain` is a Python interpreter with torch; `scratch` a folder for temporary files that the
     caller removes in the end (see `sandbox.scratch`); `preload` Python files that are executed in
     the child before the program; `target` says for what programs are compiled; `cpus` are its own:
-    a program of no more processes than they are runs on them only. `environment` says
-    what it runs on. Starting costs seconds, and a sandbox is used by one thread at a time.
+    a program of no more processes than they are runs on them only; with `spread` the ranks of
+    programs are on several nodes. `environment` says what it runs on. Starting costs seconds, and a
+    sandbox is used by one thread at a time.
     """
 
     def __init__(
@@ -52,6 +59,7 @@ class Sandbox:
         target: str = "cpu",
         headers: Path | None = None,
         cpus: Sequence[int] = (),
+        spread: Spread | None = None,
     ) -> None:
         """Raises SandboxError when no program could run here."""
         self.toolchain, self.target = toolchain, target
@@ -63,7 +71,7 @@ class Sandbox:
             self._folder.mkdir(mode=0o700)
         except OSError as error:
             raise SandboxError(f"{scratch}: cannot write there: {error.strerror}") from error
-        self._cpus = tuple(cpus)
+        self._cpus, self._spread = tuple(cpus), spread
         self._runs = 0
         self._retired_cpu_s = 0.0
         self._oom_kills = oom_kills()
@@ -81,7 +89,8 @@ class Sandbox:
         `PATIENCE` times the deadlines before it is called a hang; that second try decides, and with
         `native` its evidence has native stacks, which cost some CPU seconds a process.
 
-        Raises SandboxError when nothing can run any more, never for what a program does.
+        Raises SandboxError when nothing can run any more, and HostLost when the ranks cannot all
+        run, never for what a program does.
         """
         outcome = verdict.of_setup(self._confirmed(source, job, confirm_hang, native))
         return blame.found(outcome, job, lambda other: self._attempt(source, other, native=False))
@@ -123,24 +132,51 @@ class Sandbox:
     ) -> None:
         self.close()
 
+    def run_part(self, source: str, job: Job, link: Link) -> PartEnd:
+        """Runs the job's part of `source` as the leader at the other end of `link` orders. Raises
+        SandboxError when nothing can run any more."""
+        job = replace(job, deadlines=patient(job.deadlines))
+        with self._made_ready(source, job, native=False) as attempt:
+            if not may_run(link):
+                return PartEnd()
+            died = self._watch(attempt, partial(FollowingSupervisor, limits=self.limits, link=link))
+            ending = self._ending(attempt)
+            return ended(attempt, self._judge(attempt, ending, died), ending)
+
     # --- one attempt
 
     def _attempt(self, source: str, job: Job, *, native: bool) -> Outcome:
+        if self._spread is None or job.ranks == 1:
+            with self._made_ready(source, job, native=native) as attempt:
+                died = self._watch(attempt, partial(Supervisor, limits=self.limits))
+                return self._outcome(attempt, died)
+        with (
+            spread_over(self._spread, source, job, self.toolchain) as (mine, others),
+            self._made_ready(source, mine, native=native) as attempt,
+        ):
+            others.prepared()
+            died = self._watch(
+                attempt, partial(LeadingSupervisor, limits=self.limits, others=others)
+            )
+            attempt.elsewhere = others.end()
+            return verdict.of_nodes(self._outcome(attempt, died), others.said(self._spread, mine))
+
+    @contextmanager
+    def _made_ready(self, source: str, job: Job, *, native: bool) -> Iterator[Attempt]:
+        """An attempt whose files are there while the block runs, and a zygote that is warm."""
         self._runs += 1
         if job.only_setup or job.function is not None or "compile" in source:
             self._warm_up()  # a program that compiles unexpectedly only does so more slowly
-        own = enough(self._cpus, max(job.ranks, job.simulated))
+        own = enough(self._cpus, job.processes_here)
         attempt = Attempt(self._folder / f"r{self._runs}", job, native, own)
         began = time.time()
         try:
             self._write(attempt, source)
-            died = self._watch(attempt)
-            outcome = verdict.of_refused(self._judge(attempt, died), attempt.refused)
+            yield attempt
         finally:
             remove_tree(attempt.directory)
-        if attempt.result is None:
+        if not attempt.told:
             drop_headers_since(self._headers, began)
-        return outcome
 
     def _warm_up(self) -> None:
         """Has the zygote compile before the first program that does. What that takes is no
@@ -176,24 +212,29 @@ class Sandbox:
                     raise SandboxError(f"{folder.parent}: less than 512 MiB are free there")
                 time.sleep(1)
 
-    def _watch(self, attempt: Attempt) -> bool:
+    def _watch(
+        self, attempt: Attempt, supervised: Callable[[Attempt, Messages, ForkServer], Supervisor]
+    ) -> bool:
         """Runs the child to its end; True when the zygote died with it."""
         token = secrets.token_hex(16)
         request = {"directory": str(attempt.directory), "token": token, "cpus": attempt.cpus}
         reading, writing = os.pipe()
         os.set_blocking(reading, False)
         messages = Messages(reading, token)
+        supervisor: Supervisor | None = None
         try:
             attempt.pid = self._fork(request, writing)
             attempt.begin()
-            self._until_ended(attempt, messages)
-            self._take(attempt, messages)
+            supervisor = supervised(attempt, messages, self._zygote())
+            supervisor.run()
+            supervisor.take()
             if attempt.ended is not None and attempt.ended["left"]:
                 attempt.ended["cpu_s"] += self._zygote().sweep()
             self._zygote().forget(attempt.pid)
             return False
         except ZygoteDied:
-            self._take(attempt, messages)
+            if supervisor is not None:
+                supervisor.take()
             self._retire()
             return True
         except BaseException:
@@ -216,116 +257,37 @@ class Sandbox:
         finally:
             os.close(writing)
 
-    def _until_ended(self, attempt: Attempt, messages: Messages) -> None:
-        watchdog = attempt.watchdog
-        poll = select.poll()
-        poll.register(messages.fd, select.POLLIN)
-        poll.register(self._zygote().link, select.POLLIN)
-        while attempt.ended is None:
-            if self._is_overfull(attempt):
-                continue
-            left = watchdog.end - time.monotonic()
-            if left <= 0:  # tested before what is ready, or a flood of messages would hold us up
-                self._look(attempt)
-                if (why := watchdog.overdue(time.monotonic())) is not None:
-                    self._hangs(attempt, why)
-                    continue
-            ready = poll.poll(min(max(left, BLINK_S), GLANCE_S) * 1000 + 1)
-            if not ready:
-                self._look(attempt)
-            if not ready and verdict.fatal_signal(attempt.directory) is not None:
-                self._end_now(attempt)
-            elif not ready and (why := watchdog.sleeping()) is not None:
-                self._hangs(attempt, why)
-            elif any(fd != messages.fd for fd, _ in ready):
-                attempt.ended = self._zygote().receive(0.0)
-            elif ready and not self._take(attempt, messages):
-                poll.unregister(messages.fd)
-
-    def _take(self, attempt: Attempt, messages: Messages) -> bool:
-        """Takes in what the child has sent; False when nothing more will come."""
-        received, more = messages.read()
-        for message in received:
-            now = time.monotonic()
-            if attempt.result or attempt.defect or attempt.hang or attempt.overfull:
-                break  # what is sent after a deadline was missed comes too late
-            if "setting up" in message:
-                attempt.setting_up = message["setting up"]
-            elif "refused" in message:
-                attempt.refused = message["refused"]
-            elif "phase" in message:
-                attempt.watchdog.enter(now, Phase(message["phase"]))
-            elif "outcome" in message:
-                attempt.watchdog.leave(now)
-                attempt.result = message["outcome"]
-            elif "defect" in message:
-                attempt.defect = message["defect"]
-        return more
-
-    def _look(self, attempt: Attempt) -> None:
-        now = time.monotonic()
-        if attempt.watchdog.may_look(now):
-            attempt.watchdog.look(self._zygote().below(), now)
-
-    def _is_overfull(self, attempt: Attempt) -> bool:
-        """Looks from time to time at what the program has written, and ends it where that is too
-        much."""
-        if time.monotonic() < attempt.disk_due:
-            return False
-        session = self._zygote().below()
-        found = disk.used(attempt.directory, session)
-        attempt.disk_due = time.monotonic() + GLANCE_S
-        if found.bytes <= self.limits.disk_mb << 20:
-            return False
-        if attempt.result is None:
-            attempt.overfull = {"files": str(found)} | stacks.of_hang(
-                attempt.pid, session, attempt.directory, native=False
-            )
-        self._end_now(attempt)
-        return True
-
-    def _hangs(self, attempt: Attempt, why: str) -> None:
-        """A missed deadline: stacks first, then the end of all that runs below the zygote."""
-        if attempt.result is None:
-            session = self._zygote().below()
-            try:
-                evidence = stacks.of_hang(
-                    attempt.pid, session, attempt.directory, native=attempt.native
-                )
-                if (kept := attempt.watchdog.kept) >= 1.0:
-                    evidence["kept from the CPUs"] = f"for {kept:.0f} s of that"
-            except Exception as error:  # whatever is in its way, the program is ended
-                evidence = {"stacks": f"not to be had: {error!r}"}
-            attempt.hang = (why, evidence)
-        self._end_now(attempt)
-
-    def _end_now(self, attempt: Attempt) -> None:
-        zygote = self._zygote()
-        zygote.kill_below()
-        attempt.ended = zygote.receive(3.0)
-        if attempt.ended is None:  # stopped by the program, say
-            raise ZygoteDied
-
     # --- what became of it
 
-    def _judge(self, attempt: Attempt, died: bool) -> Outcome:
+    def _outcome(self, attempt: Attempt, died: bool) -> Outcome:
+        ending = self._ending(attempt)
+        if attempt.ranks_ended and attempt.hang is None:
+            try:
+                attempt.result = _of_ranks(attempt)
+            except (KeyError, TypeError, AttributeError):  # what the program has made of its files
+                attempt.defect = traceback.format_exc()
+        return verdict.of_refused(self._judge(attempt, ending, died), attempt.refused)
+
+    def _ending(self, attempt: Attempt) -> verdict.Ending:
         ended = attempt.ended or {"ended": 0, "cpu_s": 0.0, "peak_rss_mb": 0.0}
-        phases = attempt.watchdog.seconds
+        phases, parts = attempt.watchdog.seconds, attempt.elsewhere
         cost = Cost(
             wall_s=round(sum(phases.values()), 4),
-            cpu_s=round(ended["cpu_s"], 4),
-            peak_rss_mb=round(ended["peak_rss_mb"], 1),
+            cpu_s=round(ended["cpu_s"] + sum(part.cpu_s for part in parts), 4),
+            peak_rss_mb=round(max([ended["peak_rss_mb"], *(p.peak_rss_mb for p in parts)]), 1),
             phases={name: round(s, 4) for name, s in phases.items()},
         )
-        ending = verdict.Ending(
+        return verdict.Ending(
             status=ended["ended"],
             phase=attempt.watchdog.phase,
             cost=cost,
             source=attempt.source,
             backend=attempt.job.stops_at,
             setting_up=attempt.setting_up,
-            oom_killed=self._oom_killed(),
+            oom_killed=self._oom_killed() or any(part.oom_killed for part in parts),
         )
+
+    def _judge(self, attempt: Attempt, ending: verdict.Ending, died: bool) -> Outcome:
         if attempt.result is not None:
             return self._reported(attempt.result, ending)
         if attempt.defect is not None:
@@ -337,6 +299,8 @@ class Sandbox:
             return verdict.of_hang(ending, *attempt.hang)
         if attempt.overfull is not None:
             return verdict.of_overfull(ending, self.limits.disk_mb, attempt.overfull)
+        for broken in (part.broken for part in attempt.elsewhere if part.broken is not None):
+            return replace(broken, cost=ending.cost)
         if died:
             return verdict.of_killed_zygote(ending)
         return verdict.of_ending(ending)
@@ -374,6 +338,19 @@ class Sandbox:
             self._retired_cpu_s += self._server.cpu_s()
             self._server.close()
             self._server = None
+
+
+def _of_ranks(attempt: Attempt) -> dict[str, Any]:
+    """The outcome of all ranks, wherever they ran. Raises HostLost where they have lost each
+    other."""
+    job, parts = attempt.job, attempt.elsewhere
+    outcomes, records = dict(attempt.ranks), collectives.read(attempt.directory, range(job.ranks))
+    for part in parts:
+        outcomes |= part.outcomes
+        records |= part.records
+    if parts and together.lost_each_other(outcomes):
+        raise HostLost("the ranks on different nodes have lost each other")
+    return together.combined(outcomes, records, job.ranks, job.layer)
 
 
 def _is_hang(outcome: Outcome) -> bool:

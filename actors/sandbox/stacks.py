@@ -8,10 +8,12 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from attnfuzz.actors.sandbox import confine, procs
 from attnfuzz.actors.sandbox import ranks as gang
+from attnfuzz.actors.sandbox.parts import Shown
 from attnfuzz.generators.model.outcome import DEEPER, Frame
 
 EVIDENCE_BYTES = 20_000
@@ -38,15 +40,27 @@ def head(text: str, size: int = EVIDENCE_BYTES) -> str:
 def of_hang(
     pid: int, session: list[int], directory: Path, *, native: bool = True
 ) -> dict[str, str]:
-    """Evidence about a child that missed its deadline, which it collects before anything is killed.
+    """Evidence about a child that missed its deadline, which it collects before anything is killed:
+    see `show`, and of several ranks also `ranks` (where each is, and which went another way)."""
+    return told(show(pid, session, directory, native=native), {})
+
+
+def told(here: Shown, elsewhere: Mapping[str, Shown]) -> dict[str, str]:
+    """The evidence about one node, and about the others of the same program by their names."""
+    texts = gang.evidence_of(here, elsewhere)
+    return {name: head(text) for name, text in texts.items() if text}
+
+
+def show(pid: int, session: list[int], directory: Path, *, native: bool) -> Shown:
+    """The same of the ranks of one node.
 
     `pid` is the child, `session` all processes of its, `directory` its own. Of several ranks the
     first that still runs stands for the child. Keys: `stacks` (all
     threads, native frames too, where py-spy can attach), `python_stacks` (faulthandler's, written
     by the process itself, unless it is stopped), `processes` (state and kernel wait channel of
-    each), `kernel` (where the kernel has the child); of several ranks also `ranks` (where each
-    is, and which went another way) and `stacks of rank N`. Without `native` there are none of
-    those that py-spy takes, which cost some CPU seconds a process.
+    each), `kernel` (where the kernel has the child); of several ranks also `stacks of rank N`.
+    Without `native` there are none of those that py-spy takes, which cost some CPU seconds a
+    process.
     """
     pid, name = gang.speaker(directory) or (pid, confine.FAULTS)
     faults = directory / name
@@ -61,8 +75,7 @@ def of_hang(
             break
         time.sleep(0.02)
     evidence["python_stacks"] = tail(faults)
-    evidence |= gang.of_ranks(directory, py_spy if native else None)
-    return {name: head(text) for name, text in evidence.items() if text}
+    return gang.show(directory, evidence, py_spy if native else None)
 
 
 def py_spy(pid: int, within: float = 20.0) -> str:

@@ -206,6 +206,14 @@ def of_refused(outcome: Outcome, why: str | None) -> Outcome:
     return replace(outcome, failure=replace(failure, evidence=evidence))
 
 
+def of_nodes(outcome: Outcome, texts: dict[str, str]) -> Outcome:
+    """`outcome` of a program on several nodes; where it failed, the evidence says `texts` too."""
+    failure = outcome.failure
+    if failure is None:
+        return outcome
+    return replace(outcome, failure=replace(failure, evidence=failure.evidence | texts))
+
+
 def is_defect(outcome: Outcome) -> bool:
     """Whether the fault is ours, not torch's: the harness raised, or a reference did."""
     failure = outcome.failure

@@ -9,6 +9,7 @@ at the processes, `sandbox.stacks` at where they hang.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -28,6 +29,13 @@ GLANCE_S = 2.0
 BLINK_S = 0.25
 """How often it is looked at, at most, and how exact deadlines are."""
 
+ALONE_S = 5.0
+"""Seconds that all ranks which still run have to be asleep, after another has died or failed, until
+they are stopped: nobody would wake them."""
+
+LOOK_S = 0.5
+"""How often they are looked at then."""
+
 ASLEEP = "all asleep"
 """How the message of a hang begins that was detected before a deadline, by sleeping processes."""
 
@@ -35,7 +43,8 @@ ASLEEP = "all asleep"
 @dataclass
 class Watchdog:
     """Watches one run, which began at `began` and may use so many `cpus` (0: all that this process
-    may). All times are time.monotonic()'s."""
+    may). Where ranks of it run on other nodes it hears of those. All times are time.monotonic()'s.
+    """
 
     deadlines: Deadlines
     began: float
@@ -45,6 +54,9 @@ class Watchdog:
     """Wall time by phase, up to when the last one was entered."""
     leaving: bool = False
     """Whether the child has given its outcome, and has only to end."""
+    alone: float | None = None
+    """Since when one of its ranks has failed, or has ended before its time."""
+    _asleep_elsewhere: float = math.inf
     _entered: float = field(init=False)
     _kept_before: float = 0.0
     """Seconds for which it was kept from the CPUs before it entered its phase."""
@@ -70,6 +82,29 @@ class Watchdog:
         """Looks at what the processes `pids` do."""
         self._activity.look(pids, now)
 
+    def hear(self, asleep: float, kept: float) -> None:
+        """Notes for how long all that runs elsewhere is asleep, and for how long the worst of it
+        was kept from the CPUs."""
+        self._asleep_elsewhere = asleep
+        self._activity.kept = max(self._activity.kept, kept)
+
+    def miss(self, now: float) -> None:
+        """Notes that a rank has failed, or has ended before its time."""
+        if self.alone is None:
+            self.alone = now
+
+    @property
+    def deserted(self) -> bool:
+        """Whether the ranks that still run wait for one that has failed."""
+        if self.alone is None:
+            return False
+        return min(self.asleep, self._activity.looked - self.alone) >= ALONE_S
+
+    @property
+    def glance(self) -> float:
+        """After how many silent seconds it is looked at."""
+        return GLANCE_S if self.alone is None else LOOK_S
+
     def may_look(self, now: float) -> bool:
         """Whether the last look is long enough ago."""
         return now - self._activity.looked >= BLINK_S
@@ -80,9 +115,15 @@ class Watchdog:
         return self._activity.kept - self._kept_before
 
     @property
+    def kept_in_all(self) -> float:
+        """Seconds for which it was kept from them since it began."""
+        return self._activity.kept
+
+    @property
     def asleep(self) -> float:
         """Seconds for which nothing of it has run since it entered its phase."""
-        return min(self._activity.asleep, self._activity.looked - self._entered)
+        here = min(self._activity.asleep, self._activity.looked - self._entered)
+        return min(here, self._asleep_elsewhere)
 
     @property
     def _allowed(self) -> float:

@@ -75,11 +75,12 @@ def _listed(targets: object) -> object:
 
 class WorkersConfig(_Section):
     """Workers for one target: `count` of them, or as many as the nodes have room for ("auto"), on
-    nodes with Ray's `accelerator_type` and `resources`. Each has `cpus` CPUs, and `devices` of the
-    target's, or one of `per_device` parts of one. `toolchain` is an interpreter there, and
-    `runtime_env` is Ray's."""
+    nodes with Ray's `accelerator_type` and `resources`. Each is on so many `nodes`, and has on each
+    `cpus` CPUs, and `devices` of the target's, or one of `per_device` parts of one. `toolchain` is
+    an interpreter there, and `runtime_env` is Ray's."""
 
     count: Annotated[int, Field(ge=1, le=MAX_WORKERS)] | Literal["auto"] = "auto"
+    nodes: Annotated[int, Field(ge=1, le=64)] = 1
     cpus: Annotated[int, Field(ge=1, le=1024)] = 1
     devices: Annotated[int, Field(ge=1, le=64)] = 1
     per_device: Annotated[int, Field(ge=1, le=64)] | None = None

@@ -310,6 +310,7 @@ class Campaign:
             rate=(totals.executed - self._executed_before) / max(elapsed, 1e-9),
             workers=self._pool.size,
             busy=self._pool.size - self._pool.free,
+            spread=self._pool.spread,
             cpu=psutil.cpu_percent() / 100,
             doing=doing,
             pending=self._queue.pending,

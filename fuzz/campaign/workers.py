@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from attnfuzz.actors.node import digest
+from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.actors.worker import WorkerConfig
 from attnfuzz.corpus.store.machine_deaths import machine_deaths
 from attnfuzz.corpus.store.store import Store
@@ -68,6 +69,7 @@ def groups_of(config: CampaignConfig) -> Sequence[WorkerGroup]:
         WorkerGroup(
             targets=(target,),
             count=_count(one, config),
+            nodes=one.nodes,
             cpus=one.cpus,
             cards=one.devices,
             per_device=one.per_device or config.workers_per_device,
@@ -98,6 +100,24 @@ def _check_shares(groups: Sequence[WorkersConfig], config: CampaignConfig, where
             raise ConfigError(f"{expected}, got {one.devices}.")
 
 
+def _check_nodes(
+    groups: Sequence[WorkersConfig], target: str, config: CampaignConfig, where: str
+) -> None:
+    """Raises ConfigError where workers on several nodes cannot be had, or would be of no use."""
+    for one in groups:
+        if one.nodes == 1:
+            continue
+        if config.ray_address is None:
+            expected = "1, as there is no cluster (ray_address)"
+            raise ConfigError(f"{mismatch(f'{where}.nodes', expected, str(one.nodes))}.")
+        if TARGETS[target].ranks_seen != "all":
+            expected = f"1, as {target} runs no programs of several ranks"
+            raise ConfigError(f"{mismatch(f'{where}.nodes', expected, str(one.nodes))}.")
+        if one.count == "auto":
+            expected = "a number, as each has several nodes"
+            raise ConfigError(f"{mismatch(f'{where}.count', expected, 'auto')}.")
+
+
 def check_workers(config: CampaignConfig, where: str) -> None:
     """Raises ConfigError where workers are for no target of the campaign, or a target has none."""
     if config.ray_address is not None and config.ray_address.startswith("ray://"):
@@ -110,6 +130,7 @@ def check_workers(config: CampaignConfig, where: str) -> None:
         if target not in config.targets:
             names = ", ".join(config.targets)
             raise ConfigError(f"{mismatch(f'{where}: workers.{target}', f'one of {names}')}.")
+        _check_nodes(groups, target, config, f"{where}: workers.{target}")
     for target, weight in config.targets.items():
         if weight and target not in config.workers:
             expected = f"workers for {target} too, or no weight for it in targets"

@@ -10,6 +10,7 @@ from typing import Any
 import ray
 from ray.exceptions import NodeDiedError, RayActorError, RayError, RayTaskError
 
+from attnfuzz.actors.hosts import why_not_started
 from attnfuzz.actors.sandbox.sandbox import SandboxError
 from attnfuzz.actors.shard import Shard
 from attnfuzz.corpus.store.machine_deaths import MACHINES_A_PROGRAM
@@ -46,15 +47,13 @@ def of_node(error: RayError) -> bool:
 
 
 def cause_of(error: RayError) -> BaseException:
-    """What a worker raised, without Ray's wrapping; of one that could not start Ray keeps the text
-    only."""
+    """What a worker raised, without Ray's wrapping."""
     if isinstance(error, RayTaskError):
         cause = error.cause
         return cause if isinstance(cause, BaseException) else error
     if isinstance(error, RayActorError) and error.actor_init_failed:
-        last = str(error).strip().splitlines()[-1]
-        _, found, sentence = last.partition("SandboxError: ")
-        return SandboxError(sentence) if found else error
+        why = why_not_started(error)
+        return SandboxError(why) if why else error
     return error
 
 
@@ -73,20 +72,21 @@ class Deaths:
         self._note = note
         self._suspects: dict[str, list[_Suspect]] = {}
 
-    def count(self, slot: Slot, running: Running, blamed: bool) -> bool:
-        """Counts that the slot's worker died with its node; True where its task is to run again.
-        What took the node may be known, and then no program is `blamed`."""
+    def count(self, slot: Slot, running: Running, machine: str, blamed: bool) -> bool:
+        """Counts that the slot's worker died with a `machine`; True where its task is to run again.
+        What took the machine may be known, and then no program is `blamed`."""
         program = self._at(slot)
         if blamed:
-            self._blame(program, slot.host)
+            self._blame(program, machine)
         return running.nodes < NODES_A_TASK
 
-    def suspect(self, slot: Slot, running: Running) -> None:
-        """The slot's worker does not answer. Whether its node died is known some seconds later."""
-        if slot.at is not None:
+    def suspect(self, slot: Slot, running: Running, node: str | None) -> None:
+        """What the slot's worker has on `node` does not answer. Whether that node died is known
+        some seconds later."""
+        if node is not None:
             until = time.monotonic() + KNOWN_S
-            found = _Suspect(running, self._at(slot), slot.host, until)
-            self._suspects.setdefault(slot.at, []).append(found)
+            found = _Suspect(running, self._at(slot), slot.machine(node), until)
+            self._suspects.setdefault(node, []).append(found)
 
     def settle(self, alive: Container[str], taken: Container[str]) -> None:
         """Counts those nodes of workers that did not answer which are not `alive` any more; no

@@ -29,10 +29,12 @@ class Environments:
     def __contains__(self, target: str) -> bool:
         return target in self._first
 
-    def differ(self, target: str, told: Environment) -> dict[str, tuple[str, str]]:
-        """What a worker of `target` with this environment has of another toolchain than the first:
-        {key: (there, here)}."""
-        return toolchain_differences(self._first.get(target, told), told)
+    def differ(
+        self, target: str, told: Environment, otherwise: Environment
+    ) -> Iterable[tuple[str, tuple[str, str]]]:
+        """What a worker of `target` that has `told` this has of another toolchain than the first,
+        or where there was none than `otherwise`: (key, (there, here))."""
+        return toolchain_differences(self._first.get(target, otherwise), told).items()
 
     def take(self, target: str, hardware: str | None, told: Environment) -> None:
         """Notes what a worker has told."""

@@ -22,7 +22,8 @@ CPU = "CPU"
 class WorkerGroup:
     """Workers that are alike: `count` of them, or with None as many as the nodes have room for.
 
-    Each has `cpus` CPUs, and what Ray calls the devices of `targets` (`cards` of them, or one of
+    Each is on so many `nodes`, over which it spreads the ranks of programs. On each it has `cpus`
+    CPUs, and what Ray calls the devices of `targets` (`cards` of them, or one of
     `per_device` parts of one), on a node with that `accelerator_type`, if any, and with those
     `resources`. `toolchain` is an interpreter on the node, None for the one that runs the worker;
     `runtime_env` is Ray's. `pinned`: programs run on CPUs that are the worker's alone, as far as it
@@ -31,6 +32,7 @@ class WorkerGroup:
 
     targets: tuple[str, ...]
     count: int | None = None
+    nodes: int = 1
     cpus: int = 1
     cards: int = 1
     per_device: int = 1
@@ -57,7 +59,7 @@ class WorkerGroup:
 
     @property
     def needs(self) -> dict[str, float]:
-        """What one worker needs of a node, as Ray calls it."""
+        """What one worker needs of each of its nodes, as Ray calls it."""
         needs = {
             CPU: float(self.cpus),
             **dict(self.resources),
@@ -87,12 +89,14 @@ class WorkerGroup:
 
     def hardware(self, environment: Mapping[str, str], node: Mapping[str, float]) -> str:
         """What a worker of the group has that others of its target may not: its card, as its
-        toolchain's `environment` or else Ray's resources of its `node` name it, and the resources
-        that the group asks for. The same after another start, on another node."""
+        toolchain's `environment` or else Ray's resources of its `node` name it, the resources that
+        the group asks for, and on how many nodes it is, where these are several. The same after
+        another start, on other nodes."""
         named = (name.removeprefix(ACCELERATOR_TYPE) for name in sorted(node))
         kinds = [one for one, name in zip(named, sorted(node), strict=True) if one != name]
         card = environment.get("card") or ", ".join(kinds) if self.devices else ""
-        return ", ".join(filter(None, (card, *(name for name, _ in self.resources))))
+        nodes = f"{self.nodes} nodes" if self.nodes > 1 else ""
+        return ", ".join(filter(None, (card, *(name for name, _ in self.resources), nodes)))
 
     def __str__(self) -> str:
         kind = f" ({self.accelerator_type})" if self.accelerator_type else ""
@@ -110,11 +114,27 @@ def room(groups: Sequence[WorkerGroup], node: Mapping[str, float]) -> list[int]:
         count = _times(group.needs, left)
         if group.count is None:
             fit[place] = count
-        elif len(group.needs) == 1:  # any node's CPUs will do for them
+        elif group.nodes > 1 or len(group.needs) == 1:  # see `without_spread`; any CPUs will do
             continue
         for name, each in group.needs.items():
             left[name] = left.get(name, 0.0) - each * min(count, group.count or count)
     return fit
+
+
+def without_spread(
+    groups: Sequence[WorkerGroup], nodes: Mapping[str, Mapping[str, float]]
+) -> dict[str, dict[str, float]]:
+    """The resources of the nodes without those for workers that are on several: Ray places these,
+    where it is supposed to take those nodes that have most CPUs left."""
+    left = {name: dict(resources) for name, resources in nodes.items()}
+    for group in groups:
+        for _ in range(group.count or 0 if group.nodes > 1 else 0):
+            fit = [name for name in left if _times(group.needs, left[name])]
+            fit.sort(key=lambda name: (-left[name].get(CPU, 0.0), name))
+            for name in fit[: group.nodes] if len(fit) >= group.nodes else ():
+                for resource, each in group.needs.items():
+                    left[name][resource] -= each
+    return left
 
 
 def _times(needs: Mapping[str, float], left: Mapping[str, float]) -> int:

@@ -43,6 +43,10 @@ class Pool(Protocol):
     def serves(self, target: str, hardware: str | None = None) -> bool:
         """Whether it has workers for that target, free or not."""
 
+    @property
+    def spread(self) -> int:
+        """How many of its workers are on several nodes each, and serve."""
+
     def states(self) -> dict[str, int]:
         """How many workers are busy, idle, starting, or waiting to be started again."""
 
@@ -76,6 +80,7 @@ class InlinePool:
     """One executor in this process: a task runs when somebody waits for it."""
 
     size = 1
+    spread = 0
 
     def __init__(self, config: WorkerConfig) -> None:
         from attnfuzz.actors.worker import Executor

@@ -8,16 +8,14 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import ray
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from attnfuzz.actors.node import Away
-from attnfuzz.actors.remote import Board, Worker
+from attnfuzz.actors.remote import Worker
+from attnfuzz.actors.sandbox.parts import HostLost
 from attnfuzz.actors.sandbox.sandbox import SandboxError
 from attnfuzz.actors.worker import WorkerConfig
 from attnfuzz.fuzz.pool.cluster import Cluster
@@ -26,6 +24,7 @@ from attnfuzz.fuzz.pool.deaths import Deaths, cause_of, of_node
 from attnfuzz.fuzz.pool.environments import Environments
 from attnfuzz.fuzz.pool.groups import WorkerGroup, check_devices, fixed_cpus
 from attnfuzz.fuzz.pool.slots import Nodes, Running, Slot, wanted
+from attnfuzz.fuzz.pool.starting import end, make_board, start
 from attnfuzz.fuzz.pool.tasks import (
     MAX_ATTEMPTS,
     Answer,
@@ -99,7 +98,7 @@ class RayPool:
             raise
 
     def _open(self) -> None:
-        self._board = self._make_board() if self._cluster is not None else None
+        self._board = make_board() if self._cluster is not None else None
         self.deaths.board = self._board
         self._nodes = Nodes() if self._cluster is not None else None
         self._nodes_seen = 0
@@ -125,6 +124,10 @@ class RayPool:
 
     def serves(self, target: str, hardware: str | None = None) -> bool:
         return any(slot.fits(target, hardware) and slot.served for slot in self._slots)
+
+    @property
+    def spread(self) -> int:
+        return sum(slot.group.nodes > 1 and slot.about is not None for slot in self._slots)
 
     def states(self) -> dict[str, int]:
         return dict(Counter(slot.state for slot in self._slots))
@@ -164,9 +167,8 @@ class RayPool:
         if self._nodes is not None:
             self._nodes.close()
         for slot in self._slots:
-            if slot.actor is not None:
-                with contextlib.suppress(Exception):  # Ray may be gone already
-                    ray.kill(slot.actor)
+            with contextlib.suppress(Exception):  # Ray may be gone already
+                end(slot)
         ray.shutdown()
 
     # -- slots ----------------------------------------------------------------------------------
@@ -192,58 +194,35 @@ class RayPool:
         now = time.monotonic()
         for slot in self._slots:
             if slot.actor is None and slot.due <= now:
-                slot.actor = self._new_actor(slot)
-                self._refs[slot.actor.about.remote()] = slot
+                actor = start(Worker, slot, self._config, self._cluster, self._board)
+                self._refs[actor.about.remote()] = slot
 
     def _follow_nodes(self, alive: Mapping[str, Mapping[str, float]]) -> None:
         for slot in list(self._slots):
-            if slot.at is not None and slot.at not in alive:
-                self._lose(slot)
+            if (gone := slot.lost(alive)) is not None:
+                self._lose(slot, gone)
         there = Counter((self._groups.index(slot.group), slot.node) for slot in self._slots)
         for (place, node), count in wanted(self._groups, alive).items():
             for _ in range(count - there[place, node]):
                 self._add(self._groups[place], node)
 
-    def _lose(self, slot: Slot) -> None:
-        """The slot's node is gone, and its worker with it."""
-        running, taken = slot.running, self._was_taken(slot)
+    def _lose(self, slot: Slot, node: str) -> None:
+        """A node of the slot's worker is gone, and the worker with it."""
+        running, machine, taken = slot.running, slot.machine(node), self._was_taken(node)
         for ref in [ref for ref, one in self._refs.items() if one is slot]:
             del self._refs[ref]
         self._empty(slot)
         if slot.node is not None:
             self._slots.remove(slot)
         if running is not None:
-            self._again(running, slot, with_node=True, blamed=not taken)
+            self._again(running, slot, with_machine=machine, blamed=not taken)
 
     def _empty(self, slot: Slot, pause: float = 0.0) -> None:
         """Takes the worker out; another one is started after `pause` seconds."""
-        if slot.actor is not None:
-            ray.kill(slot.actor)
-        slot.actor = slot.about = slot.running = None
+        end(slot)
+        slot.about = slot.running = None
         self._idle.pop(slot, None)
         slot.due = time.monotonic() + pause
-
-    def _new_actor(self, slot: Slot) -> Any:
-        group, away = slot.group, None
-        options = group.options()
-        config = replace(self._config, own_cpus=group.own_cpus)
-        if self._cluster is not None:
-            away = Away(
-                toolchain=group.toolchain or self._cluster.toolchain,
-                preload=self._cluster.preload,
-                code=self._cluster.code,
-            )
-            config = self._cluster.config_for(config, group)
-        if slot.node is not None:
-            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(slot.node, soft=False)
-        # We replace dead workers ourselves, with the task they died of counted.
-        made = Worker.options(max_restarts=0, **options)
-        return made.remote(config, away, self._board, slot.name)
-
-    def _make_board(self) -> Any:
-        here = ray.get_runtime_context().get_node_id()
-        strategy = NodeAffinitySchedulingStrategy(here, soft=False)
-        return Board.options(scheduling_strategy=strategy).remote()  # type: ignore[attr-defined]
 
     # -- tasks ----------------------------------------------------------------------------------
 
@@ -301,6 +280,9 @@ class RayPool:
         try:
             answer: Any = ray.get(ref)
         except RayTaskError as error:
+            if isinstance(cause_of(error), HostLost):
+                self._take_death(slot, error)
+                return
             if isinstance(cause_of(error), FATAL):
                 self._fail(slot, cause_of(error))
                 return
@@ -320,12 +302,11 @@ class RayPool:
         if isinstance(about, TaskFailed):
             raise RuntimeError(f"a worker raised: {about.error}")
         target, told = slot.group.targets[0], about.environment
-        differ = self._environments.differ(target, told)
-        if differ and self._cluster is not None:
-            key, (others, here) = next(iter(differ.items()))
-            what = f"{about.host}: {key} is {here}, and other workers for {target} have {others}"
-            self._fail(slot, SandboxError(what))
-            return
+        for one in (about, *about.others) if self._cluster is not None else ():
+            for key, (others, here) in self._environments.differ(target, one.environment, told):
+                what = f"{one.host}: {key} is {here}, and other workers for {target} have {others}"
+                self._fail(slot, SandboxError(what))
+                return
         slot.about, slot.host, slot.served = about, about.host, True
         slot.hardware = self._hardware(slot)
         self._environments.take(target, slot.hardware, told)
@@ -344,31 +325,32 @@ class RayPool:
         if isinstance(cause, SandboxError):
             self._fail(slot, cause)
             return
-        gone, taken = of_node(error) or not self._is_there(slot), self._was_taken(slot)
+        node = cause.node if isinstance(cause, HostLost) else slot.at
+        lost = slot.lost(self._nodes.alive) if self._nodes is not None else None
+        gone, taken = of_node(error) or lost is not None, self._was_taken(lost or node)
+        machine = slot.machine(lost or node)
         if running is None and not gone:
             self._fail(slot, cause)
             return
-        away = self._cluster is not None and isinstance(error, ActorUnavailableError)
-        if away and running is not None and not gone:
-            self.deaths.suspect(slot, running)
+        silent = isinstance(error, ActorUnavailableError) or isinstance(cause, HostLost)
+        if self._cluster is not None and silent and running is not None and not gone:
+            self.deaths.suspect(slot, running, node)
         self._empty(slot, pause=0.0 if running is not None else 1.0)
         if running is not None:
             taken |= isinstance(error, RayActorError) and error.preempted
-            self._again(running, slot, with_node=gone, blamed=not taken)
+            self._again(running, slot, with_machine=machine if gone else None, blamed=not taken)
 
-    def _is_there(self, slot: Slot) -> bool:
-        """Whether the slot's node is, as far as is known."""
-        return self._nodes is None or slot.at is None or slot.at in self._nodes.alive
+    def _was_taken(self, node: str | None) -> bool:
+        """Whether the node is gone as somebody meant it."""
+        return self._nodes is not None and node in self._nodes.taken
 
-    def _was_taken(self, slot: Slot) -> bool:
-        """Whether its node is gone as somebody meant it."""
-        return self._nodes is not None and slot.at in self._nodes.taken
-
-    def _again(self, running: Running, slot: Slot, *, with_node: bool, blamed: bool) -> None:
-        """Gives out once more what a worker died of."""
-        if with_node and self._cluster is not None:
+    def _again(
+        self, running: Running, slot: Slot, *, with_machine: str | None, blamed: bool
+    ) -> None:
+        """Gives out once more what a worker died of, which may have died with a machine."""
+        if with_machine is not None and self._cluster is not None:
             running.nodes += 1
-            again = self.deaths.count(slot, running, blamed)
+            again = self.deaths.count(slot, running, with_machine, blamed)
         else:
             running.attempts += 1
             again = running.attempts < MAX_ATTEMPTS

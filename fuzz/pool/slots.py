@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import ray
 
 from attnfuzz.actors.node import About
-from attnfuzz.fuzz.pool.groups import WorkerGroup, room
+from attnfuzz.fuzz.pool.groups import WorkerGroup, room, without_spread
 from attnfuzz.fuzz.pool.tasks import Handle, Task
 
 LOOK_S = 2.0
@@ -41,13 +41,15 @@ class Slot:
     then it is idle, or at its `running` task. `failures` counts how often in a row it could not
     start, or its sandbox could not; `served` whether it ever has. `hardware` is what its last
     worker had that others of its target may not (see `WorkerGroup.hardware`), None where all are
-    alike, and `host` the name of that one's machine.
+    alike, and `host` the name of that one's machine. `placement` is the placement group of one
+    that is on several nodes.
     """
 
     group: WorkerGroup
     name: str
     node: str | None = None
     actor: Any = None
+    placement: Any = None
     about: About | None = None
     hardware: str | None = None
     host: str = ""
@@ -69,6 +71,21 @@ class Slot:
     def at(self) -> str | None:
         """Ray's id of its node, as far as it is known."""
         return self.about.node if self.about is not None else self.node
+
+    @property
+    def nodes(self) -> dict[str, str]:
+        """The names of the machines on which its worker is, by Ray's ids of the nodes."""
+        if self.about is None:
+            return {} if self.node is None else {self.node: self.host}
+        return {one.node: one.host for one in (self.about, *self.about.others)}
+
+    def lost(self, alive: Container[str]) -> str | None:
+        """The first node of its worker that is not among those `alive`, if any."""
+        return next((node for node in self.nodes if node not in alive), None)
+
+    def machine(self, node: str | None) -> str:
+        """The name of the machine of that node; of its own where it is none of its worker's."""
+        return self.nodes.get(node or "", self.host)
 
     def fits(self, target: str | None, hardware: str | None) -> bool:
         """Whether its worker runs what is for `target`, on that hardware (None: on any)."""
@@ -113,10 +130,11 @@ def wanted(
     groups: Sequence[WorkerGroup], alive: Mapping[str, Mapping[str, float]]
 ) -> dict[tuple[int, str], int]:
     """How many workers of each group, by its place, each node is to have, where the group's count
-    is open."""
+    is open. Room is left for those that are on several nodes."""
+    left = without_spread(groups, alive)
     return {
         (place, node): count
-        for node, resources in alive.items()
+        for node, resources in left.items()
         for place, count in enumerate(room(groups, resources))
         if groups[place].count is None
     }

@@ -47,7 +47,8 @@ class Snapshot:
     included; `rate` is programs per second of this run. `cpu` is the share of the machine's CPU
     time in use, 0 to 1. `defects` counts tasks that failed by our own fault, `not_run` programs
     whose preload file or own function failed first, `lost` tasks of this run that no worker
-    survived, `waits_s` for how long the finding has waited that has waited longest."""
+    survived, `spread` workers that are on several nodes each, `waits_s` for how long the finding
+    has waited that has waited longest."""
 
     elapsed_s: float
     left_s: float
@@ -61,6 +62,7 @@ class Snapshot:
     busy: int
     cpu: float
     doing: str
+    spread: int = 0
     pending: int = 0
     waits_s: float = 0.0
     defects: int = 0
@@ -87,7 +89,7 @@ def line(snapshot: Snapshot) -> str:
         f"{s.rejected:,} rejected, {s.failed:,} failed"
         + (f", {s.not_run:,} not run" if s.not_run else ""),
         f"{counted(bucket_count(s), 'bucket')}, {_known(s)}{s.pending} pending{_waiting(s)}",
-        f"{s.busy}/{s.workers} workers, CPU {s.cpu:.0%}",
+        f"{_workers(s)}, CPU {s.cpu:.0%}",
         s.doing,
     ]
     if s.lost:
@@ -95,6 +97,12 @@ def line(snapshot: Snapshot) -> str:
     if s.defects:
         parts.append(f"{counted(s.defects, 'defect')} of attnfuzz")
     return plain(" | ".join(parts))
+
+
+def _workers(snapshot: Snapshot) -> str:
+    """How many are busy, of how many; and how many of these are on several nodes."""
+    spread = f" ({snapshot.spread} on several nodes)" if snapshot.spread else ""
+    return f"{snapshot.busy}/{snapshot.workers} workers{spread}"
 
 
 def _waiting(snapshot: Snapshot) -> str:
@@ -124,7 +132,7 @@ def view(snapshot: Snapshot) -> RenderableType:
     counts.add_row(
         Text(clock(s.elapsed_s), style="bold"),
         f"{clock(s.left_s)} left",
-        f"{s.busy}/{s.workers} workers",
+        _workers(s),
         f"CPU {s.cpu:.0%}",
         s.doing,
         *([f"{s.pending} pending{_waiting(s)}"] if s.pending else []),

@@ -89,6 +89,8 @@ class FakePool:
         self._running: list[tuple[Handle, Task]] = []
         self._handles = 0
 
+    spread = 0
+
     @property
     def free(self) -> int:
         return self.size - len(self._running)

@@ -98,7 +98,7 @@ class SimulatedModule(ProgramModule):
 
 
 def _sequence(number: int, rank: int, theirs: str, mine: str) -> dict[str, Any]:
-    """As `actors.child.gang` says it of processes: the place is evidence, and no part of a key."""
+    """As `sandbox.together` says it of processes: the place is evidence, and no part of a key."""
     return failure(
         "metadata_mismatch",
         "check",

@@ -19,10 +19,13 @@ _DRAWN = re.compile(r"([qkv]) = (.*)")
 
 def in_place(parts: Parts, check: Check) -> Check:
     """The check without functions that it calls once; as it is, where they are more than their
-    statements, or compiled."""
-    method = parts.program.mesh is not None and parts.program.mesh.method is not None
-    if not method or check.compiled or check.inputs_only:
+    statements, or compiled as a whole."""
+    p = parts.program
+    if p.mesh is None or p.mesh.method is None or check.inputs_only:
         return check
+    if check.compiled:
+        local = p.compile is not None and p.compile.via == "local"
+        return _called_in_place(parts, check) if local and not check.run else check
     return _called_in_place(parts, _run_in_place(parts, check))
 
 
@@ -72,20 +75,27 @@ def _run_in_place(parts: Parts, check: Check) -> Check:
 
 
 def _called_in_place(parts: Parts, check: Check) -> Check:
-    """Without `attention`, where that is called by the only statement."""
+    """Without `attention`, where that is called by the only statement; where it calls a function
+    that is compiled, with that."""
+    original = check
     *_, [head, *body] = parts.attention
     call = head.removeprefix("def ").removesuffix(":")
+    if check.compiled:
+        [[compiling], _] = parts.compiled
+        body = [re.sub(r"\battend\b", "compiled_attend", line) for line in body]
+        call = re.sub(r"^attention\((.*), attend=attend\)$", r"compiled(\1)", call)
+        check = replace(check, functions=[*check.functions, [compiling]])
     found = re.fullmatch(rf"(?:(\w+) = )?{re.escape(call)}", "\n".join(check.statements))
     returns = [line for line in body if line.lstrip().startswith("return ")]
-    if not found or len(returns) != 1 or "attention(" in "\n".join(check.last):
-        return check
+    if not found or len(returns) != 1 or re.search(r"\battention\(|compiled\(", str(check.last)):
+        return original
     expected = _beforehand(parts, check.last)
     if expected is None:
-        return check
+        return original
     before, last = expected
     body = [line.removeprefix("    ") for line in body]
     body[-1] = body[-1].replace("return ", f"{found[1]} = " if found[1] else "", 1)
-    return replace(check, before=before, statements=body, last=last, in_place=True)
+    return replace(check, before=before, statements=body, last=last, in_place=True, compiled=False)
 
 
 def _beforehand(parts: Parts, lines: Block) -> tuple[Block, Block] | None:

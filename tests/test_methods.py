@@ -179,6 +179,7 @@ LESS_ORDINARY = [
 ]
 LESS_ORDINARY.remove("context-parallel-local")  # case b0888010
 LESS_ORDINARY.remove("context-parallel-manager-compiled")  # seconds
+LESS_ORDINARY.append("ulysses-under-ddp")
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -442,6 +443,14 @@ def test_what_is_wrong_in_a_ring_is_seen(sandbox: Sandbox, what: str) -> None:
     assert WRONG[what][0] in text
     failure = sandbox.run(text.replace(*WRONG[what]), Job.of(each)).failure
     assert failure is not None and failure.kind is FailureKind.WRONG_RESULT
+
+
+@slow
+def test_gradients_that_are_not_summed_over_the_ranks_are_seen(sandbox: Sandbox) -> None:
+    each = PROGRAMS["ring-under-fsdp"]
+    failure = sandbox.run(source(each).replace("2 * w.grad", "w.grad"), Job.of(each)).failure
+    assert failure is not None and failure.kind is FailureKind.WRONG_RESULT
+    assert {diff.output for diff in failure.diffs} == {"dwq", "dwk", "dwv", "dwo"}
 
 
 @slow

@@ -131,7 +131,9 @@ class Parallel:
             mesh = replace(mesh, method=method)
         if backend != "none" and mesh.degree > COMPILED_DEGREE:
             mesh = replace(mesh, world_size=draw(self.few) * mesh.data * mesh.tensor)
-        if method in RAGGED and 2 <= mesh.degree <= MOST_RAGGED and draw(self.ragged):
+        eager = backend == "none" or not isinstance(method, Ring)  # it compiles for each length
+        few = 2 <= mesh.degree <= MOST_RAGGED
+        if method in RAGGED and eager and few and draw(self.ragged):
             mesh = self._ragged(draw, mesh)
         p = self._whole(draw, method, mesh)
         p = self._compiled(draw, p, backend)

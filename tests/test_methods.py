@@ -150,7 +150,7 @@ PROGRAMS = {name: program(method) for name, method in METHODS.items()} | {
         Ulysses(),
         2,
         surround=Surround(projections=True, checkpoint="full"),
-        mesh=Mesh(world_size=2, ranks="processes", method=Ulysses(), module="ddp"),
+        mesh=Mesh(world_size=2, method=Ulysses(), module="ddp"),
     ),
     "ring-half-precision": program(
         Ring(), q=Input(dtype="bfloat16"), k=Input(dtype="bfloat16"), v=Input(dtype="bfloat16")
@@ -237,7 +237,7 @@ def test_programs_round_trip() -> None:
         ("mesh.module", program(Ring(), mesh=Mesh(world_size=4, module="fsdp"))),
         ("mesh.method", program(Heads(), mesh=Mesh(world_size=4, method=Heads(), module="fsdp"))),
         ("surround", program(Ring(), mesh=Mesh(world_size=4, method=Ring(), module="fsdp"))),
-        ("mesh.ranks", program(Ring(), mesh=Mesh(world_size=4, method=Ring(), module="ddp"))),
+        ("training", program(Ring(), training=None, mesh=Mesh(method=Ring(), module="ddp"))),
         ("training.double", program(Heads(), training=Training(double=True))),
     ],
     ids=str,

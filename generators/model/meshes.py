@@ -100,7 +100,6 @@ def _module(p: Program, mesh: Mesh) -> Iterator[Problem]:
         ("mesh.tensor", mesh.tensor > 1, "1"),
         ("training", p.training is None, "some"),
         ("compile", p.compile is not None, "none"),
-        ("mesh.ranks", mesh.module == "ddp" and mesh.ranks == "simulated", "processes for ddp"),
     ):
         if wrong:
             yield Problem(key, f"expected {why} with mesh.module")

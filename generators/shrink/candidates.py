@@ -137,7 +137,6 @@ def ranks(p: Program) -> Iterator[Program]:
         yield replace(p, mesh=replace(mesh, module="none"), surround=bare)
     if mesh.module == "ddp":
         yield replace(p, mesh=replace(mesh, module="fsdp"))
-        yield replace(p, mesh=replace(mesh, module="fsdp", ranks="simulated"))
     yield replace(p, mesh=replace(mesh, ranks="simulated"))
     yield replace(p, mesh=replace(mesh, world_size=mesh.degree, data=1, tensor=1))
     yield replace(p, mesh=replace(mesh, world_size=mesh.world_size // mesh.data, data=1))

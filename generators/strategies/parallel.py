@@ -165,11 +165,10 @@ class Parallel:
         module = draw(self.module) if p.training is not None and p.compile is None else "none"
         if module == "none" or p.mesh is None:
             return p
-        ranks: Any = "processes" if module == "ddp" else p.mesh.ranks
         plain = replace(p.q, layout=Layout())
         return replace(
             p, q=plain, k=plain, v=plain, surround=replace(p.surround, projections=True),
-            mesh=replace(p.mesh, module=module, ranks=ranks),
+            mesh=replace(p.mesh, module=module),
         )  # fmt: skip
 
     def _ragged(self, draw: Draw, mesh: Mesh) -> Mesh:

@@ -26,13 +26,13 @@ class Drawing(kernel.Drawing):
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
         self.mask: Any = weighted(
-            (3, "causal"), (2, "sliding_window"), (2, "prefix_lm"), (2, "dilated"),
+            (5, "causal"), (2, "sliding_window"), (2, "prefix_lm"), (2, "dilated"),
             (2, "global_window"), (2, "natten"),
         )  # fmt: skip
         self.window, self.canvas = st.sampled_from(WINDOWS), st.sampled_from(CANVASES)
         self.within: Any = weighted((4, "all"), (2, "documents"), (2, "packed"), (2, "batches"))
         self.sequences = weighted((2, 2), (1, 1), (2, 3), (1, 5), (1, 8))
-        self.fast = one_in(3)
+        self.fast = one_in(2)
         self.score: Any = weighted((4, "none"), (2, "alibi"), (2, "softcap"))
         self.block_size: Any = weighted((6, 128), (1, 16), (1, 32), (1, 64))
         self.has_mask = one_in(4)

@@ -162,8 +162,10 @@ class Parallel:
     def _in_module(self, draw: Draw, p: Program) -> Program:
         """The program within a module that FSDP2 or DDP wraps, which is none where that does not
         go."""
-        module = draw(self.module) if p.training is not None and p.compile is None else "none"
-        if module == "none" or p.mesh is None:
+        if p.training is None or p.compile is not None or p.mesh is None:
+            return p
+        module: Any = draw(self.module)
+        if module == "none":
             return p
         plain = replace(p.q, layout=Layout())
         return replace(

@@ -59,7 +59,8 @@ class ContextParallelPlugin(MethodPlugin[ContextParallel]):
         """The operator is told that it is causal, whatever the form of the mask."""
         if program.mask is None:
             return program
-        return replace(program, kernel=replace(program.kernel, **{"mask_form": "is_causal"}))
+        kernel: Any = program.kernel
+        return replace(program, kernel=replace(kernel, mask_form="is_causal"))
 
     def takes_parts(self, program: Program) -> bool:
         spec = self.spec(program)

@@ -40,6 +40,7 @@ SIGNIFICANT = (
     "torchtitan/",
     "yunchang/",
     "diffusers/",
+    "attn_gym/",
     "triton/",
 )
 

@@ -3,6 +3,7 @@ that any number of ranks gives what one does."""
 
 from __future__ import annotations
 
+import ast
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from attnfuzz.actors.sandbox.job import Job, launched_ranks_of, ranks_of, simula
 from attnfuzz.actors.sandbox.sandbox import Sandbox
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
 from attnfuzz.generators.kernels.specs import Flex, Handwritten, Sdpa
-from attnfuzz.generators.methods.registry import KINDS
+from attnfuzz.generators.methods.registry import KINDS, plugin_for
 from attnfuzz.generators.methods.sharding import chunks
 from attnfuzz.generators.methods.specs import (
     AllGather,
@@ -28,7 +29,7 @@ from attnfuzz.generators.methods.specs import (
 from attnfuzz.generators.model import masks
 from attnfuzz.generators.model.codec import dump_program, load_program
 from attnfuzz.generators.model.features import features
-from attnfuzz.generators.model.outcome import FailureKind
+from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Layer, Phase
 from attnfuzz.generators.model.program import (
     Compile,
     Input,
@@ -40,6 +41,7 @@ from attnfuzz.generators.model.program import (
 )
 from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.render.module import source
+from attnfuzz.generators.render.repro import repro
 from attnfuzz.generators.shrink.candidates import candidates
 from attnfuzz.generators.strategies.shapes import cost
 from attnfuzz.generators.strategies.shards import generate
@@ -115,6 +117,41 @@ PROGRAMS = {name: program(method) for name, method in METHODS.items()} | {
         1,
         kernel=Flex(block_mask=BlockMaskSpec(), return_lse=True),
     ),
+    "ring-lengths": program(
+        Ring(),
+        shape=replace(UNEVEN, q_len=9, kv_len=9),
+        mesh=Mesh(world_size=4, method=Ring(), lengths=(3, 0, 5, 1)),
+    ),
+    "all-gather-lengths": program(
+        AllGather(by="collective"),
+        shape=replace(UNEVEN, q_len=9, kv_len=9),
+        mesh=Mesh(world_size=3, method=AllGather(by="collective"), lengths=(0, 2, 7)),
+    ),
+    "ring-under-fsdp": program(
+        Ring(),
+        2,
+        surround=Surround(projections=True, checkpoint="full"),
+        mesh=Mesh(world_size=2, method=Ring(), module="fsdp"),
+    ),
+    "all-gather-under-fsdp": program(
+        AllGather(),
+        2,
+        surround=Surround(projections=True),
+        mesh=Mesh(world_size=4, data=2, method=AllGather(), module="fsdp"),
+        shape=Shape(batch=2, q_heads=2, kv_heads=2, q_len=8, kv_len=8, head_dim=8),
+    ),
+    "context-parallel-under-fsdp": program(
+        ContextParallel(),
+        2,
+        surround=Surround(projections=True),
+        mesh=Mesh(world_size=2, method=ContextParallel(), module="fsdp"),
+    ),
+    "ulysses-under-ddp": program(
+        Ulysses(),
+        2,
+        surround=Surround(projections=True, checkpoint="full"),
+        mesh=Mesh(world_size=2, method=Ulysses(), module="ddp"),
+    ),
     "ring-half-precision": program(
         Ring(), q=Input(dtype="bfloat16"), k=Input(dtype="bfloat16"), v=Input(dtype="bfloat16")
     ),
@@ -142,6 +179,7 @@ LESS_ORDINARY = [
 ]
 LESS_ORDINARY.remove("context-parallel-local")  # case b0888010
 LESS_ORDINARY.remove("context-parallel-manager-compiled")  # seconds
+LESS_ORDINARY.append("ulysses-under-ddp")
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -190,6 +228,16 @@ def test_programs_round_trip() -> None:
         ("mask", program(ContextParallel(), mask=masks.Causal(offset=1))),
         ("training", program(FlexContextParallel(), training=Training())),
         ("mesh.ranks", program(BY_MANAGER, training=None)),
+        (
+            "mesh.lengths",
+            program(Ring(), 2, mesh=Mesh(world_size=2, method=Ring(), lengths=(4, 4))),
+        ),
+        ("mesh.lengths", program(Heads(), mesh=Mesh(world_size=4, lengths=(4,), method=Heads()))),
+        ("shape.q_len", program(Ring(), mesh=Mesh(world_size=4, method=Ring(), lengths=(9,) * 4))),
+        ("mesh.module", program(Ring(), mesh=Mesh(world_size=4, module="fsdp"))),
+        ("mesh.method", program(Heads(), mesh=Mesh(world_size=4, method=Heads(), module="fsdp"))),
+        ("surround", program(Ring(), mesh=Mesh(world_size=4, method=Ring(), module="fsdp"))),
+        ("training", program(Ring(), training=None, mesh=Mesh(method=Ring(), module="ddp"))),
         ("training.double", program(Heads(), training=Training(double=True))),
     ],
     ids=str,
@@ -212,6 +260,16 @@ def reduced(start: Program, fails: Any) -> Program:
     while (simpler := next((one for one in candidates(best) if fails(one)), None)) is not None:
         best = simpler
     return best
+
+
+def test_lengths_go_down_to_those_that_fail() -> None:
+    def empty_between(p: Program) -> bool:
+        lengths = p.mesh.lengths if p.mesh is not None else ()
+        return any(not length for length in lengths[1:-1]) and min(lengths[0], lengths[-1]) > 0
+
+    best = reduced(PROGRAMS["ring-lengths"], empty_between)
+    assert best.mesh == Mesh(world_size=3, method=Ring(), lengths=(1, 0, 1))
+    assert (best.shape.q_len, best.shape.kv_len, best.training) == (2, 2, None)
 
 
 def test_the_degree_goes_down_to_the_smallest_that_fails() -> None:
@@ -237,6 +295,34 @@ def test_every_simpler_program_is_one(name: str) -> None:
     simpler = list(candidates(PROGRAMS[name]))
     assert simpler
     assert [problem for one in simpler for problem in problems(one)] == []
+
+
+FORWARD, BACKWARD = 40, 80
+"""How many lines the script of the simplest failing program of any method has at most."""
+
+
+@pytest.mark.parametrize("trains", [False, True], ids=["forward", "backward"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_scripts_are_short(kind: str, trains: bool) -> None:
+    def fails(p: Program) -> bool:
+        mesh = p.mesh
+        same = mesh is not None and mesh.method == simplest and mesh.degree > 1
+        return same and (p.training is not None or not trains)
+
+    simplest = plugin_for(kind).spec_class()
+    start = program(simplest, 2)
+    if trains and start.training is None:
+        assert kind == "flex_context_parallel"
+        return
+    wrong = Diff(
+        output="dq" if trains else "out", what="value", expected="", actual="", error=1, budget=0.1
+    )
+    failure = Failure(
+        kind=FailureKind.WRONG_RESULT, phase=Phase.CHECK, layer=Layer.EAGER, diffs=(wrong,)
+    )
+    text = repro(reduced(start, fails), failure)
+    ast.parse(text)
+    assert len(text.splitlines()) <= (BACKWARD if trains else FORWARD), text
 
 
 def test_a_method_gives_way_to_none() -> None:
@@ -343,8 +429,8 @@ def test_flex_attention_over_ranks(sandbox: Sandbox) -> None:
 
 WRONG = {
     "stale keys": ("k, v, dk, dv = rotate(k, v, dk, dv)", "_, _, dk, dv = rotate(k, v, dk, dv)"),
-    "no rescaling": ("(lse - shift).exp() * out", "out"),
-    "a log-sum-exp of the last block": (", total", ", other_lse"),
+    "no rescaling": ("(other_lse - lse).nan_to_num().sigmoid()", "0.5 + 0 * lse"),
+    "a log-sum-exp of the last block": ("torch.logaddexp(lse, other_lse)", "other_lse"),
     "another rank's mask": ("masks[(RANK - step) % SIZE]", "masks[RANK]"),
 }
 
@@ -360,10 +446,18 @@ def test_what_is_wrong_in_a_ring_is_seen(sandbox: Sandbox, what: str) -> None:
 
 
 @slow
+def test_gradients_that_are_not_summed_over_the_ranks_are_seen(sandbox: Sandbox) -> None:
+    each = PROGRAMS["ring-under-fsdp"]
+    failure = sandbox.run(source(each).replace("2 * w.grad", "w.grad"), Job.of(each)).failure
+    assert failure is not None and failure.kind is FailureKind.WRONG_RESULT
+    assert {diff.output for diff in failure.diffs} == {"dwq", "dwk", "dwv", "dwo"}
+
+
+@slow
 def test_a_rank_that_skips_a_collective_is_seen_at_once(sandbox: Sandbox) -> None:
     each = program(Ring(), 3)
-    skips = "    if RANK == 1:\n        return tensors\n    received = "
-    failure = sandbox.run(source(each).replace("    received = ", skips), Job.of(each)).failure
+    skips = "    if RANK == 1:\n        return tensors\n    received = [t"
+    failure = sandbox.run(source(each).replace("    received = [t", skips), Job.of(each)).failure
     assert failure is not None and failure.kind is FailureKind.HANG
     assert "rank 2: waits in recv from rank 1" in failure.evidence["ranks"]
 
@@ -390,7 +484,7 @@ def test_ranks_that_get_other_results_are_seen(sandbox: Sandbox) -> None:
 @slow
 def test_a_collective_more_is_seen_though_nothing_hangs(sandbox: Sandbox) -> None:
     each = program(Heads(), 2)
-    more = "MESH.get_rank() and dist.isend(x.detach().contiguous(), 0)"
+    more = "MESH.get_rank() and dist.isend(out.detach().contiguous(), 0)"
     text = source(each).replace("    return DTensor", f"    {more}\n    return DTensor")
     failure = sandbox.run(text, Job.of(each)).failure
     assert failure is not None and failure.oracle == "collectives"

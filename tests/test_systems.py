@@ -14,11 +14,17 @@ import pytest
 
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.worker import Executor, WorkerConfig
-from attnfuzz.generators.kernels.specs import Diffusers, Torchtitan, Transformers, Yunchang
+from attnfuzz.generators.kernels.specs import (
+    AttentionGym,
+    Diffusers,
+    Torchtitan,
+    Transformers,
+    Yunchang,
+)
 from attnfuzz.generators.model import masks
 from attnfuzz.generators.model.codec import dump_program, load_program
 from attnfuzz.generators.model.outcome import Failure, FailureKind, Phase
-from attnfuzz.generators.model.program import Compile, Mesh, Program, Shape, Training
+from attnfuzz.generators.model.program import Call, Compile, Mesh, Program, Shape, Training
 from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.render.module import source
 from attnfuzz.generators.render.repro import repro
@@ -47,7 +53,19 @@ def dispatched(mask: masks.Mask | None = None, **spec: Any) -> Program:
     return Program(kernel=Diffusers(**spec), shape=SHAPE, mask=mask)
 
 
+def gym(joined: masks.Mask | None = None, **spec: Any) -> Program:
+    return Program(kernel=AttentionGym(**spec), shape=SHAPE, mask=joined)
+
+
+OBLONG = gym(mask="natten", canvas=6)
+SQUARE = replace(
+    gym(mask="natten", canvas=5, score="softcap"), shape=replace(SHAPE, q_len=25, kv_len=25)
+)
 WRITTEN = {
+    "attention-gym-documents": gym(mask="sliding_window", within="documents", score="alibi"),
+    "attention-gym-batches": gym(masks.KeyPadding(), mask="global_window", within="batches"),
+    "attention-gym-natten": OBLONG,
+    "attention-gym-fast": gym(fast=True, block_size=16),
     "torchtitan-sdpa": titan(checkpoint="selective"),
     "torchtitan-flex": titan(
         masks.Natten(), module="flex", pattern="window", documents="bounds", block_size=16
@@ -93,6 +111,11 @@ def test_golden(name: str) -> None:
         ("kernel.padding", dispatched(is_causal=True, padding=True)),
         ("kernel.padding", dispatched(backend="_native_math", padding=True)),
         ("mesh", replace(dispatched(), mesh=TWO)),
+        ("kernel.mask", gym(mask="dilated", within="packed")),
+        ("kernel.fast", gym(masks.Causal(), fast=True)),
+        ("kernel.canvas", gym(mask="natten", canvas=7)),
+        ("kernel.window", gym(mask="natten", canvas=2)),
+        ("calls", replace(gym(), calls=(Call(batch=1, q_len=8, kv_len=8),))),
         ("mesh", ring(mesh=None)),
         ("kernel.causal", ring(ring="zigzag")),
         ("kernel.ulysses", ring(ulysses=3)),
@@ -104,13 +127,13 @@ def test_what_is_no_program(key: str, program: Program) -> None:
     assert key in [problem.key for problem in problems(program)]
 
 
-@pytest.mark.parametrize("profile", ["torchtitan", "yunchang", "diffusers"])
+@pytest.mark.parametrize("profile", ["torchtitan", "yunchang", "diffusers", "attention_gym"])
 def test_drawn_programs_are_valid_survive_yaml_and_shrink(profile: str) -> None:
     programs = [p for seed in range(4) for p in generate(seed, 40, profile=profile)]
     for p in programs:
         assert problems(p) == []
         assert load_program(dump_program(p)) == p
-    if profile == "diffusers":
+    if profile in ("diffusers", "attention_gym"):
         return
     spread = next(p for p in programs if p.mesh is not None and p.mesh.world_size > 2)
     assert any(c.mesh == TWO for c in candidates(spread))
@@ -125,6 +148,9 @@ def test_everything_is_drawn() -> None:
     rings = [p.kernel for p in generate(5, 80, profile="yunchang")]
     for name, count in {"ring": 4, "attn_type": 2, "causal": 2}.items():
         assert len({getattr(kernel, name) for kernel in rings}) == count, name
+    made = [p.kernel for seed in range(3) for p in generate(seed, 60, profile="attention_gym")]
+    for name, count in {"mask": 6, "within": 4, "score": 3, "fast": 2}.items():
+        assert len({getattr(kernel, name) for kernel in made}) == count, name
     given = [p.kernel for p in generate(5, 80, profile="diffusers")]
     for name, count in {"backend": 3, "is_causal": 2, "padding": 2, "mask_form": 2}.items():
         assert len({getattr(kernel, name) for kernel in given}) == count, name
@@ -158,8 +184,28 @@ def real() -> Iterator[Executor]:
         ring(ring="basic", ulysses=2, attn_type="torch_math"),
         replace(dispatched(padding=True), training=Training()),
         dispatched(masks.Documents(causal=True), backend="flex"),
+        WRITTEN["attention-gym-documents"],
+        WRITTEN["attention-gym-batches"],
+        gym(mask="prefix_lm", within="documents", sequences=3),
+        gym(within="packed"),
+        gym(mask="dilated", window=5),
+        SQUARE,
     ],
-    ids=["torchtitan", "ring", "zigzag", "strip", "ulysses", "diffusers", "diffusers-flex"],
+    ids=[
+        "torchtitan",
+        "ring",
+        "zigzag",
+        "strip",
+        "ulysses",
+        "diffusers",
+        "diffusers-flex",
+        "gym-documents",
+        "gym-batches",
+        "gym-prefix",
+        "gym-packed",
+        "gym-dilated",
+        "gym-natten",
+    ],
 )
 def test_the_package_itself_passes(program: Program, real: Executor) -> None:
     outcome = real.run_programs([program])[0]

@@ -56,7 +56,9 @@ from attnfuzz.actors.targets.child_registry import CHILDREN  # noqa: E402
 from attnfuzz.actors.targets.cxx import compiler_version  # noqa: E402
 
 JOB = "job.json"
-OPTIONAL = ("flash_attn", "torch_npu", "transformers", "torchtitan", "yunchang", "diffusers")
+OPTIONAL = (
+    "flash_attn", "torch_npu", "transformers", "torchtitan", "yunchang", "diffusers", "attn_gym",
+)  # fmt: skip
 """Packages of kernels, reported where they are installed."""
 
 

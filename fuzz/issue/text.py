@@ -49,6 +49,7 @@ SYSTEMS = {
     "torchtitan": "pytorch/torchtitan",
     "diffusers": "huggingface/diffusers",
     "yunchang": "feifeibear/long-context-attention",
+    "attn_gym": "meta-pytorch/attention-gym",
 }
 """The trackers of packages whose text is that of flash-attention's."""
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from attnfuzz.generators.kernels.attention_gym.spec import AttentionGym
 from attnfuzz.generators.kernels.diffusers.spec import Diffusers
 from attnfuzz.generators.kernels.flash_attn.spec import FlashAttn
 from attnfuzz.generators.kernels.flex.spec import Flex
@@ -39,7 +40,8 @@ Kernel = Annotated[
     | Transformers
     | Torchtitan
     | Yunchang
-    | Diffusers,
+    | Diffusers
+    | AttentionGym,
     Field(discriminator="kind"),
 ]
 """What computes the attention. Their order is part of the order in which programs are simpler: a

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import combinations
 from typing import Any, ClassVar, Generic, TypeVar
 
 from attnfuzz.generators.kernels.base import Inputs, KernelPlugin
 from attnfuzz.generators.kernels.refusal import Refusal
-from attnfuzz.generators.methods.sharding import Sharding
+from attnfuzz.generators.methods.sharding import Sharding, chunks
 from attnfuzz.generators.methods.specs import Method
 from attnfuzz.generators.model.choices import choices
 from attnfuzz.generators.model.problem import Problem
@@ -51,6 +52,15 @@ class MethodPlugin(Generic[M]):
     learns_lse: ClassVar[bool] = True
     """Whether the log-sum-exp that it returns has gradients."""
 
+    def takes_lengths(self, program: Program) -> bool:
+        """Whether each rank may have a length of its own (`Mesh.lengths`)."""
+        return False
+
+    def takes_parts(self, program: Program) -> bool:
+        """Whether its function, given parts of q, k and v, is that of a module around it
+        (`Mesh.module`): parts are contiguous, and nothing but the result comes back."""
+        return False
+
     def returns_lse(self, program: Program) -> bool:
         """Whether it returns the log-sum-exp `[B, Hq, Lq]` too, of its own accord."""
         return bool(getattr(self.spec(program), "return_lse", False))
@@ -68,6 +78,10 @@ class MethodPlugin(Generic[M]):
 
     # How it is written.
 
+    def written(self, program: Program) -> Program:
+        """The program as it is written, with what the method settles by itself."""
+        return program
+
     def sharding(self, program: Program) -> Sharding:
         """How the program's tensors are sharded."""
         return Sharding(program, self.shared)
@@ -80,7 +94,8 @@ class MethodPlugin(Generic[M]):
 
     def set_up(self, scene: Scene) -> list[str]:
         """Statements after those that make `MESH`."""
-        return []
+        lengths = self.mesh(scene.program).lengths
+        return [f"RANK, LENGTHS = dist.get_rank(), {list(lengths)}"] if lengths else []
 
     # What it needs.
 
@@ -97,13 +112,18 @@ class MethodPlugin(Generic[M]):
         yield from choices(method, f"method.{method.kind}")
         yield from (f"mesh.{name}" for name in ("data", "tensor") if getattr(mesh, name) > 1)
         yield from (f"mesh.degree.gt{few}" for few in DEGREES if mesh.degree > few)
-        if self.shared == "length" and program.shape.q_len % mesh.degree:
+        yield from [f"mesh.module.{mesh.module}"] * (mesh.module != "none")
+        if mesh.lengths:
+            yield "mesh.lengths"
+            yield from ["mesh.lengths.0"] * (0 in mesh.lengths)
+        elif self.shared == "length" and program.shape.q_len % mesh.degree:
             yield "mesh.uneven"
 
     def simpler(self, program: Program) -> Iterator[Program]:
         """Programs that may be simpler, the boldest change first: fewer ranks, with what they share
         as it is, or as much for each as before, or plain."""
-        mesh, shape = self.mesh(program), program.shape
+        yield from fewer_lengths(program)
+        mesh, shape = replace(self.mesh(program), lengths=()), program.shape
         for degree in (*range(1, 9), *range(10, mesh.degree, 2)):
             if degree >= mesh.degree:
                 return
@@ -119,3 +139,25 @@ class MethodPlugin(Generic[M]):
                     for length in lengths:
                         cut = replace(shape, q_len=length, kv_len=length, **each)
                         yield replace(program, mesh=fewer, shape=cut)
+
+
+def fewer_lengths(program: Program) -> Iterator[Program]:
+    """Programs whose ranks have no lengths of their own, are fewer, or have shorter ones."""
+    mesh, shape = program.mesh, program.shape
+    if mesh is None or not mesh.lengths:
+        return
+    yield replace(program, mesh=replace(mesh, lengths=()))
+    few = [one for count in (1, 2) for one in combinations(mesh.lengths, count)]
+    less = [mesh.lengths[:i] + mesh.lengths[i + 1 :] for i in range(len(mesh.lengths))]
+    shorter = [
+        (*mesh.lengths[:i], length, *mesh.lengths[i + 1 :])
+        for i, old in enumerate(mesh.lengths)
+        for length in sorted({0, 1, old // 2, old - 1})
+        if 0 <= length < old
+    ]
+    for lengths in (*few, *less, *shorter):
+        total = sum(lengths)
+        fitting = replace(mesh, world_size=len(lengths), lengths=lengths)
+        if tuple(chunks(total, len(lengths))) == lengths:
+            fitting = replace(fitting, lengths=())
+        yield replace(program, mesh=fitting, shape=replace(shape, q_len=total, kv_len=total))

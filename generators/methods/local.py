@@ -40,18 +40,22 @@ class AroundKernel(MethodPlugin[M]):
         self, scene: Scene, plugin: KernelPlugin[Any], inputs: Inputs, names: list[str]
     ) -> list[Function]:
         sharding = Sharding(scene.program, self.shared)
-        lines = ["q, k, v = shard(q), shard(k), shard(v)", *self.before(sharding)]
+        lines = [*sharding.shard, *self.before(sharding)]
         for name in inputs.arguments:
             if name in MASKS:
                 lines += self.rows(sharding, name, plugin.mask_shape(scene))
-        call = f"attend({', '.join(names)})"
-        after = self.after(sharding)
-        lines += [f"out = {call}", *after, "return unshard(out)"] if after else []
-        lines += [] if after else [f"return unshard({call})"]
-        return [
-            sharding.shard(), *self.helpers(sharding), sharding.unshard(),
-            self.attend(scene, plugin, inputs, names, sharding), attention(scene, names, lines),
-        ]  # fmt: skip
+        functions = self.helpers(sharding)
+        if compiles_locally(scene.program):
+            result = f"attend({', '.join(names)})"
+            functions.append(
+                [f"def attend({', '.join(names)}):",
+                 *indented(self.here(scene, plugin, inputs, sharding, "return "))]
+            )  # fmt: skip
+            lines.append(f"out = {result}")
+        else:
+            lines += self.here(scene, plugin, inputs, sharding, "out = ")
+        lines += [*self.after(sharding), *sharding.returned("out")]
+        return [*functions, attention(scene, names, lines)]
 
     def rows(self, sharding: Sharding, name: str, shape: tuple[int, ...]) -> list[str]:
         """Statements that leave of the mask what the kernel is called with."""
@@ -60,17 +64,19 @@ class AroundKernel(MethodPlugin[M]):
         last = self.mask_placement.format(dim=axis) if split else "Replicate()"
         return sharding.shard_mask(name, shape, last)
 
-    def attend(
-        self, scene: Scene, plugin: KernelPlugin[Any], inputs: Inputs, names: list[str],
-        sharding: Sharding,
-    ) -> Function:  # fmt: skip
-        """The kernel as a function of what one rank has."""
+    def here(
+        self, scene: Scene, plugin: KernelPlugin[Any], inputs: Inputs, sharding: Sharding, last: str
+    ) -> list[str]:
+        """The kernel called on what one rank has; `last` is what its result is put behind."""
         here = local_scene(scene, sharding, by_heads=self.by_heads)
         body = plugin.call(here, inputs)
-        lines = [*body.statements, f"return {body.result[0]}"]
+        lines = [*body.statements, f"{last}{body.result[0]}"]
         if body.contexts:
             lines = [f"with {', '.join(body.contexts)}:", *indented(lines)]
-        return [f"def attend({', '.join(names)}):", *indented(here.with_extents(lines))]
+        return here.with_extents(lines)
+
+    def takes_parts(self, program: Program) -> bool:
+        return self.shared == "length" and not self.mesh(program).lengths
 
     @property
     def by_heads(self) -> bool:
@@ -95,7 +101,10 @@ class AroundKernel(MethodPlugin[M]):
 def attention(scene: Scene, names: list[str], lines: list[str]) -> Function:
     """The attention function; where only what each rank computes is compiled, that is an argument
     of it."""
-    compiled = scene.program.compile
-    local = compiled is not None and compiled.via == "local"
-    arguments = [*names, *(["attend=attend"] if local else [])]
+    arguments = [*names, *(["attend=attend"] if compiles_locally(scene.program) else [])]
     return [f"def attention({', '.join(arguments)}):", *indented(lines)]
+
+
+def compiles_locally(program: Program) -> bool:
+    """Whether only what each rank computes by itself is compiled."""
+    return program.compile is not None and program.compile.via == "local"

@@ -1,7 +1,7 @@
 """The mesh of a program with a method, and how whole tensors are sharded over it and gathered.
 
-DTensor does both, as it has the gradients of both: `shard` gives this rank's part of a tensor that
-every rank has, and its gradient is that of the whole; `unshard` the reverse.
+DTensor does both, as it has the gradients of both: of a tensor that every rank has comes this
+rank's part, and its gradient is that of the whole; and the reverse.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from attnfuzz.generators.model.program import Mesh, Program
+from attnfuzz.generators.render.fold import WIDTH
 from attnfuzz.generators.render.scene import Scene
 
 DIMENSIONS = {"batch": 0, "heads": 1, "length": 2}
@@ -58,8 +59,8 @@ class Sharding:
         sizes = ", ".join(str(size) for _, size, _ in self.dimensions)
         names = ", ".join(f'"{name}"' for name, _, _ in self.dimensions)
         if self.is_flat:
-            return f'init_device_mesh("{device}", ({sizes},))'
-        return f'init_device_mesh("{device}", ({sizes}), mesh_dim_names=({names}))'
+            return f'dist.init_device_mesh("{device}", ({sizes},))'
+        return f'dist.init_device_mesh("{device}", ({sizes}), mesh_dim_names=({names}))'
 
     @property
     def own_mesh(self) -> str:
@@ -81,11 +82,6 @@ class Sharding:
         return f"[{', '.join([*placed, own, *last])}]"
 
     @property
-    def whole(self) -> str:
-        """Placements of what every rank has."""
-        return f"[{', '.join(['Replicate()'] * len(self.dimensions))}]"
-
-    @property
     def parts(self) -> str:
         """Placements of q, k and v, and of the result, as they are sharded."""
         return self.placements(f"Shard({DIMENSIONS[self.shared]})")
@@ -95,7 +91,7 @@ class Sharding:
     @property
     def lengths(self) -> list[int]:
         """How many positions each rank of the method has, as DTensor and `torch.chunk` cut."""
-        return chunks(self.program.shape.q_len, self.mesh.degree)
+        return [*self.mesh.lengths] or chunks(self.program.shape.q_len, self.mesh.degree)
 
     @property
     def is_even(self) -> bool:
@@ -113,35 +109,49 @@ class Sharding:
 
     # -- text -----------------------------------------------------------------------------------
 
+    @property
     def shard(self) -> list[str]:
-        """The function `shard`."""
-        return [
-            "def shard(x):",
-            f"    x = DTensor.from_local(x, MESH, {self.whole})",
-            f"    return x.redistribute(MESH, {self.parts}).to_local()",
-        ]
+        """The statements that leave of q, k and v, which every rank has whole, its parts; none
+        within a module, which has parts."""
+        if self.mesh.module != "none":
+            return []
+        if self.mesh.lengths:
+            cut = "q, k, v = (t.split(LENGTHS, dim=2)[RANK] for t in (q, k, v))"
+            if self.program.training is None:
+                return [cut]
+            summed = "DTensor.from_local(t, MESH).to_local(grad_placements=[Partial()])"
+            return [f"q, k, v = ({summed} for t in (q, k, v))", cut]
+        steps = ["DTensor.from_local(t, MESH)", f".redistribute(MESH, {self.parts}).to_local()"]
+        together = [f"q, k, v = ({''.join(steps)} for t in (q, k, v))"]
+        if len(together[0]) <= WIDTH:
+            return together
+        return [f"q, k, v = ({step} for t in (q, k, v))" for step in (steps[0], f"t{steps[1]}")]
 
-    def unshard(self, of_any: bool = False) -> list[str]:
-        """The function `unshard` of a result `[B, Hq, Lq, Dv]`; `of_any` last dimension, which is
-        an argument of it where the parts differ."""
-        shape, whole = self.program.shape, ""
+    def whole(self, x: str, dim: int = 0) -> str:
+        """The whole of `x`, this rank's part of a result `[B, Hq, Lq, Dv]`, or of another last
+        dimension `dim`, as an expression."""
+        shape, of_all = self.program.shape, ""
+        if self.mesh.module != "none":
+            return x
+        if self.mesh.lengths:
+            zeros = "(0, 0, sum(LENGTHS[:RANK]), sum(LENGTHS[RANK + 1 :]))"
+            return f"DTensor.from_local(F.pad({x}, {zeros}), MESH, [Partial()]).full_tensor()"
         if not self.is_even:
-            dim = "dim" if of_any else str(shape.v_head_dim or shape.head_dim)
-            whole = self.global_shape(shape.q_heads, shape.q_len, dim)
-        return [
-            f"def unshard({'x, dim' if of_any and whole else 'x'}):",
-            f"    return DTensor.from_local(x, MESH, {self.parts}{whole}).full_tensor()",
-        ]
+            last = str(dim or shape.v_head_dim or shape.head_dim)
+            of_all = self.global_shape(shape.q_heads, shape.q_len, last)
+        return f"DTensor.from_local({x}, MESH, {self.parts}{of_all}).full_tensor()"
 
-    def unsharded(self, out: str, lse: str, back: str = "") -> str:
-        """What an attention function returns of this rank's `out` and, where it is something, the
-        log-sum-exp `[B, Hq, Lq, 1]` of it; `back` is an index that orders the length."""
+    def returned(self, out: str, lse: str = "", back: str = "") -> list[str]:
+        """The last statements of an attention function that has this rank's `out` and, where it is
+        something, the log-sum-exp `[B, Hq, Lq, 1]` of it; `back` is an index that orders the
+        length."""
+        index = f"[:, :, {back}]" if back else ""
         if not lse:
-            return f"return unshard({out}){f'[:, :, {back}]' if back else ''}"
-        shape = self.program.shape
-        dims = ("", "") if self.is_even else (f", {shape.v_head_dim or shape.head_dim}", ", 1")
-        first = f"unshard({out}{dims[0]}){f'[:, :, {back}]' if back else ''}"
-        return f"return {first}, unshard({lse}{dims[1]})[:, :, {back or ':'}, 0]"
+            return [f"return {self.whole(out)}{index}"]
+        return [
+            f"lse = {self.whole(lse, 1)}[:, :, {back or ':'}, 0]",
+            f"return {self.whole(out)}{index}, lse",
+        ]
 
     def shard_mask(self, name: str, shape: tuple[int, ...], own: str) -> list[str]:
         """Statements that leave of the mask `name` of `shape` what belongs to this rank's queries
@@ -150,7 +160,9 @@ class Sharding:
         placed = self.placements(own, shape, "Shard(1)" if by_head else "Replicate()")
         if "Shard" not in placed:
             return []
-        whole = f"DTensor.from_local({name}, MESH, {self.whole})"
+        if self.mesh.lengths:
+            return [f"{name} = {name}.split(LENGTHS, dim=-2)[RANK]"]
+        whole = f"DTensor.from_local({name}, MESH)"
         return [f"{name} = {whole}.redistribute(MESH, {placed}).to_local()"]
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.methods.registry import method_of
+from attnfuzz.generators.methods.sharding import chunks
 from attnfuzz.generators.model.problem import Problem
 from attnfuzz.generators.model.program import Mesh, Modes, Program, Surround
 
@@ -22,6 +24,10 @@ def mesh_problems(p: Program) -> Iterator[Problem]:
         return
     if mesh.data * mesh.tensor > 1:
         yield Problem("mesh.data", "expected 1, and mesh.tensor too, without a mesh.method")
+    if mesh.lengths:
+        yield Problem("mesh.lengths", "expected none without a mesh.method")
+    if mesh.module != "none":
+        yield Problem("mesh.module", "expected none without a mesh.method")
     if not plugin_of(p).distributable(p.kernel):
         yield Problem("mesh", "expected none, or SDPA, the NPU's or by hand (but for baddbmm)")
     for key, wrong in (
@@ -42,11 +48,13 @@ def _method(p: Program, mesh: Mesh) -> Iterator[Problem]:
     """A method takes plain arguments of one dtype, in one call, and does what is around itself."""
     method, plain = method_of(p), Mesh()
     assert method is not None
+    around_method = Surround(projections=mesh.module != "none")
     around = mesh.data * mesh.tensor
     for key, wrong in (
         ("mesh.plain_mask", mesh.plain_mask),
         *((f"mesh.{name}", getattr(mesh, name) != getattr(plain, name)) for name in "qkv"),
-        ("surround", p.surround not in (Surround(), Surround(checkpoint="full"))),
+        ("surround", replace(p.surround, checkpoint="none") != around_method),
+        ("surround.checkpoint", p.surround.checkpoint not in ("none", "full")),
         ("transform", p.transform != "none"),
         ("autocast", p.autocast is not None),
         ("grad_mode", p.grad_mode == "inference_mode"),
@@ -72,4 +80,42 @@ def _method(p: Program, mesh: Mesh) -> Iterator[Problem]:
     ways = ("compile", "local")[not method.traced : 1 + method.local]
     if p.compile is not None and p.compile.via not in ways:
         yield Problem("compile.via", f"expected {' or '.join(ways) or 'no compile'} here")
+    if mesh.lengths:
+        yield from _lengths(p, mesh)
+    if mesh.module != "none":
+        yield from _module(p, mesh)
     yield from method.problems(p)
+
+
+def _module(p: Program, mesh: Mesh) -> Iterator[Problem]:
+    """What a module around the method needs."""
+    method = method_of(p)
+    assert method is not None
+    for key, wrong, why in (
+        (
+            "mesh.method",
+            not method.takes_parts(p),
+            "one in which each rank has a part of the length",
+        ),
+        ("mesh.tensor", mesh.tensor > 1, "1"),
+        ("training", p.training is None, "some"),
+        ("compile", p.compile is not None, "none"),
+    ):
+        if wrong:
+            yield Problem(key, f"expected {why} with mesh.module")
+    if p.shape.q_len != p.shape.kv_len or p.shape.q_len % mesh.degree:
+        yield Problem("shape.q_len", f"expected kv_len, a multiple of {mesh.degree} here")
+
+
+def _lengths(p: Program, mesh: Mesh) -> Iterator[Problem]:
+    """What ranks with lengths of their own need."""
+    method, total = method_of(p), sum(mesh.lengths)
+    assert method is not None
+    if not method.takes_lengths(p) or mesh.data * mesh.tensor > 1:
+        yield Problem("mesh.lengths", "expected none with this mesh.method, or two dimensions")
+    if len(mesh.lengths) != mesh.degree or not total:
+        yield Problem("mesh.lengths", f"expected {mesh.degree}, one for each rank, not all 0")
+    if {p.shape.q_len, p.shape.kv_len} != {total}:
+        yield Problem("shape.q_len", f"expected the sum of mesh.lengths ({total}), and kv_len too")
+    if mesh.lengths == tuple(chunks(total, mesh.degree)):
+        yield Problem("mesh.lengths", "expected none: torch.chunk gives the same")

@@ -66,6 +66,8 @@ BY_FEATURE: tuple[tuple[str, int, str], ...] = (
     (r"mesh", 3, "DTensors"),
     (r"mesh\.\w+\.(head_dim|length)", 8, "DTensors sharded along the length or head_dim"),
     (r"mesh\.uneven", 15, "shards that are uneven, or empty"),
+    (r"mesh\.lengths", 8, "ranks that have lengths of their own"),
+    (r"mesh\.lengths\.0", 15, "a rank that has none of the sequence"),
     (r"mesh\.plain_mask", 15, "a plain mask beside DTensors"),
 )  # fmt: skip
 """Features (see `generators.model.features`) as regular expressions, with the weight and the

@@ -219,6 +219,10 @@ class Mesh:
     is between: `data` of them the batch, `tensor` of them the heads, and the others, `degree`, what
     the method says. Its script is one for `torchrun`: `simulated` ranks are threads of one process
     that run it in turn (see `actors.child.simulation`), `processes` are connected by gloo.
+    `lengths`: how many positions each rank of the method has, 0 for none; where there are no
+    lengths, these are parts as `torch.chunk` cuts them. `module`: what the method does is in a
+    module with projections (`Surround.projections`), which FSDP2's `fully_shard` or DDP wraps over
+    all ranks; each of them has a part of the batch and of the length of x.
     """
 
     __pydantic_config__ = STRICT
@@ -231,6 +235,8 @@ class Mesh:
     method: Method | None = None
     data: Annotated[int, Field(ge=1, le=64)] = 1
     tensor: Annotated[int, Field(ge=1, le=64)] = 1
+    lengths: Annotated[tuple[Length, ...], Field(max_length=64)] = ()
+    module: Literal["none", "fsdp", "ddp"] = "none"
 
     @property
     def launched(self) -> bool:

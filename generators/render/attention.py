@@ -6,6 +6,7 @@ from typing import Any
 
 from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin
 from attnfuzz.generators.methods.registry import method_of
+from attnfuzz.generators.methods.wrapping import wrapped
 from attnfuzz.generators.render.dropout import with_unit_matrix
 from attnfuzz.generators.render.integration import integrated
 from attnfuzz.generators.render.mesh import distributed, gathered, simulated
@@ -23,6 +24,8 @@ def attention(
     p = scene.program
     method = method_of(p)
     checkpoint = p.surround.checkpoint
+    if method is not None and method.mesh(p).module != "none":
+        return wrapped(scene, plugin, inputs, method)
     if method is not None:
         functions = method.functions(scene, plugin, inputs, names)
         if checkpoint == "none":

@@ -19,6 +19,8 @@ FROM = {
     "torch.distributed._functional_collectives": (
         "all_gather_tensor_autograd", "all_to_all_single_autograd",
     ),
+    "torch.distributed.fsdp": ("fully_shard",),
+    "torch.nn.parallel": ("DistributedDataParallel",),
     "torch.distributed.device_mesh": ("init_device_mesh",),
     "torch.distributed.tensor": ("DTensor", "Partial", "Replicate", "Shard"),
     "torch.distributed.tensor.parallel": ("parallelize_module",),

@@ -7,7 +7,7 @@ from typing import Any
 
 from attnfuzz.generators.kernels.base import Inputs, KernelPlugin
 from attnfuzz.generators.kernels.registry import plugin_of
-from attnfuzz.generators.methods.registry import learns_lse, outputs_of
+from attnfuzz.generators.methods.registry import learns_lse, method_of, outputs_of
 from attnfuzz.generators.model.draws import drawn_seed
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render import changing, dropout
@@ -207,6 +207,8 @@ def parts(
     program: Program, device: str = "cpu", inputs_device: str = "cpu", times: str = ""
 ) -> Parts:
     """The parts of a valid program's rendering; see `Scene`."""
+    method = method_of(program)
+    program = method.written(program) if method is not None else program
     scene = Scene(program, device, inputs_device, times)
     plugin = plugin_of(program)
     inputs = plugin.inputs(scene)

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from attnfuzz.generators.model.outcome import EAGER_REFUSES, Failure, FailureKind, said
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render.checks import Check, check_for
+from attnfuzz.generators.render.in_place import drawn_together, in_place
 from attnfuzz.generators.render.modes import global_modes, runs
 from attnfuzz.generators.render.parts import (
     DIRTY_DEVICE_MEMORY,
@@ -53,7 +54,7 @@ def repro(
     texts of Python files, by name, that are to run first: each becomes a function."""
     times = "times" if failure.kind is FailureKind.COMPILE_TIME else ""
     p = parts(program, device, device, times)
-    check = check_for(p, failure, by_value)
+    check = in_place(p, check_for(p, failure, by_value))
     blocks: list[Block] = [] if device == "cpu" else [[f'torch.set_default_device("{device}")']]
     blocks += [check.first] if check.first else []
     if program.dirty_memory:
@@ -61,7 +62,9 @@ def repro(
     blocks.append(global_modes(program))
     blocks += [*p.mods, *p.cached_mods, *p.rewriting]
     if not check.inputs_only:
-        blocks += [*p.rope, *p.attention] if calls_attention(check) else p.rope
+        blocks += p.rope
+        blocks += p.attention[:-1] if check.in_place else []
+        blocks += p.attention if calls_attention(check) else []
         blocks += p.undropped
         blocks += p.reference if check.reference else []
         blocks += [p.run.function(), *runs(program, check.compiled)] if check.run else []
@@ -117,9 +120,17 @@ def calls_attention(check: Check) -> bool:
 def _calls(p: Parts, check: Check, failure: Failure) -> list[Block]:
     """The inputs and the calls, at top level: straight for one call, a loop for several."""
     if not p.parameters:
-        return [inputs_of(p, check), [*check.statements, *check.last]]
+        return _straight(p, check)
     loop = [loop_head(p, failure), *indented([*inputs_of(p, check), *check.statements])]
     return [loop, check.last] if check.last else [loop]
+
+
+def _straight(p: Parts, check: Check) -> list[Block]:
+    """The inputs, and what is done with them."""
+    made, done = inputs_of(p, check), [*check.statements, *check.last]
+    if p.program.mesh is None or p.program.mesh.method is None:
+        return [made, done]
+    return [[*drawn_together(made), *check.before], done]
 
 
 def loop_head(p: Parts, failure: Failure) -> str:

@@ -132,6 +132,11 @@ def ranks(p: Program) -> Iterator[Program]:
     if p.mesh is None or method is None:
         return
     mesh = p.mesh
+    if mesh.module != "none":
+        bare = replace(p.surround, projections=False)
+        yield replace(p, mesh=replace(mesh, module="none"), surround=bare)
+    if mesh.module == "ddp":
+        yield replace(p, mesh=replace(mesh, module="fsdp"))
     yield replace(p, mesh=replace(mesh, ranks="simulated"))
     yield replace(p, mesh=replace(mesh, world_size=mesh.degree, data=1, tensor=1))
     yield replace(p, mesh=replace(mesh, world_size=mesh.world_size // mesh.data, data=1))

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
 from attnfuzz.generators.kernels.specs import Flex, Handwritten, Kernel, Sdpa
 from attnfuzz.generators.methods.registry import plugin_for
+from attnfuzz.generators.methods.sharding import chunks
 from attnfuzz.generators.methods.specs import (
     AllGather,
     ContextParallel,
@@ -47,6 +48,12 @@ COMPILED_DEGREE = 4
 """Of programs that are compiled: each rank compiles."""
 
 LONGEST = 4096
+
+RAGGED = (AllGather(by="collective"), Ring())
+"""Methods whose ranks may have lengths of their own."""
+
+MOST_RAGGED = 8
+"""Ranks of such a program."""
 
 SCALES = (1.0, 0.5, 0.125, 2.0, 0.1)
 """Above 0: what fused SDPA makes of others is met without ranks."""
@@ -87,6 +94,8 @@ class Parallel:
         self.heads = weighted((2, (1, 1)), (4, (2, 2)), (2, (4, 4)), (2, (4, 2)), (1, (3, 1)))
         self.per_rank = weighted((2, 1), (2, 2), (3, 4), (3, 8), (2, 16), (1, 32), (1, 5), (1, 12))
         self.uneven = one_in(3)
+        self.ragged = one_in(4)
+        self.part = st.sampled_from((0, 0, 1, 2, 3, 5, 8, 12, 16, 17, 33))
         self.length = st.sampled_from((1, 2, 3, 5, 7, 9, 15, 17, 31, 33, 50, 65, 100, 129))
         self.head_dim = weighted((3, 16), (2, 8), (2, 32), (2, 64), (1, 24))
         self.dtype = weighted((5, "float32"), (2, "bfloat16"), (1, "float16"), (1, "float64"))
@@ -105,6 +114,7 @@ class Parallel:
         self.scale = weighted((14, None), *((1, scale) for scale in SCALES))
         self.scored = one_in(3)
         self.checkpoints = one_in(8)
+        self.module: Any = weighted((10, "none"), (2, "fsdp"), (1, "ddp"))
         self.ulysses = weighted((3, 1), (1, 2))
         self.lse = one_in(4)
 
@@ -121,11 +131,16 @@ class Parallel:
             mesh = replace(mesh, method=method)
         if backend != "none" and mesh.degree > COMPILED_DEGREE:
             mesh = replace(mesh, world_size=draw(self.few) * mesh.data * mesh.tensor)
+        eager = backend == "none" or not isinstance(method, Ring)  # it compiles for each length
+        few = 2 <= mesh.degree <= MOST_RAGGED
+        if method in RAGGED and eager and few and draw(self.ragged):
+            mesh = self._ragged(draw, mesh)
         p = self._whole(draw, method, mesh)
         p = self._compiled(draw, p, backend)
         if p.training is not None and p.compile is None and draw(self.checkpoints):
             p = replace(p, surround=Surround(checkpoint="full"))
-        for simpler in (p, replace(p, compile=None), replace(p, training=None)):
+        around = self._in_module(draw, p)
+        for simpler in (around, p, replace(p, compile=None), replace(p, training=None)):
             if not problems(simpler):
                 return simpler
         return _plain(mesh)
@@ -143,6 +158,27 @@ class Parallel:
             return Mesh(world_size=size, ranks="processes", data=data, tensor=tensor, method=method)
         data, tensor = (data, tensor) if degree <= 16 else (1, 1)
         return Mesh(world_size=degree * data * tensor, data=data, tensor=tensor, method=method)
+
+    def _in_module(self, draw: Draw, p: Program) -> Program:
+        """The program within a module that FSDP2 or DDP wraps, which is none where that does not
+        go."""
+        if p.training is None or p.compile is not None or p.mesh is None:
+            return p
+        module: Any = draw(self.module)
+        if module == "none":
+            return p
+        plain = replace(p.q, layout=Layout())
+        return replace(
+            p, q=plain, k=plain, v=plain, surround=replace(p.surround, projections=True),
+            mesh=replace(p.mesh, module=module),
+        )  # fmt: skip
+
+    def _ragged(self, draw: Draw, mesh: Mesh) -> Mesh:
+        """Ranks of one dimension that have lengths of their own."""
+        lengths = tuple(draw(self.part) for _ in range(mesh.degree))
+        if lengths == tuple(chunks(sum(lengths), mesh.degree)):
+            lengths = (*[1] * (mesh.degree - 1), 4)
+        return replace(mesh, world_size=mesh.degree, data=1, tensor=1, lengths=lengths)
 
     def _whole(self, draw: Draw, method: Method, mesh: Mesh) -> Program:
         shape = self._shape(draw, method, mesh)
@@ -173,7 +209,7 @@ class Parallel:
         over *= method.ulysses if isinstance(method, Ring) else 1
         if over > 8:
             q_heads = kv_heads = 1
-        length = self._length(draw, method, mesh.degree)
+        length = sum(mesh.lengths) or self._length(draw, method, mesh.degree)
         shape = Shape(
             batch=draw(self.batch) * mesh.data,
             q_heads=q_heads * over,
@@ -184,7 +220,7 @@ class Parallel:
         )
         if cost(shape) <= self.most:
             return shape
-        if not isinstance(method, FlexContextParallel):
+        if not isinstance(method, FlexContextParallel) and not mesh.lengths:
             length = 2 * mesh.degree
         return replace(
             shape, batch=mesh.data, q_heads=over, kv_heads=over, q_len=length, kv_len=length,

@@ -19,12 +19,20 @@ class AllGatherPlugin(AroundKernel[AllGather]):
     mask_placement = "Shard({dim})"
 
     def before(self, sharding: Sharding) -> list[str]:
+        if sharding.mesh.lengths:
+            return ["k, v = gather(k), gather(v)"]
         if self.spec(sharding.program).by == "collective":
             group = f"{sharding.own_mesh}.get_group()"
             gathered = f"all_gather_tensor_autograd(t.contiguous(), 2, {group})"
             return [f"k, v = ({gathered} for t in (k, v))"]
-        shape = sharding.program.shape
-        if len(set(chunks(shape.kv_len, sharding.mesh.degree))) == 1:
+        shape, trains = sharding.program.shape, sharding.program.training is not None
+        if self.is_plain(sharding):
+            part = f"DTensor.from_local(t, MESH, {sharding.parts})"
+            if not trains:
+                return [f"k, v = ({part}.full_tensor() for t in (k, v))"]
+            summed = "t.full_tensor(grad_placements=[Partial()])"  # over the ranks
+            return [f"k, v = ({each} for t in (k, v))" for each in (part, summed)]
+        if self.is_even(sharding):
             return ["k, v = gather(k), gather(v)"]
         return [
             f"k = gather(k, {shape.head_dim})",
@@ -32,11 +40,13 @@ class AllGatherPlugin(AroundKernel[AllGather]):
         ]
 
     def helpers(self, sharding: Sharding) -> list[Function]:
-        if self.spec(sharding.program).by == "collective":
+        if sharding.mesh.lengths:
+            return [self.padded(sharding)]
+        if self.spec(sharding.program).by == "collective" or self.is_plain(sharding):
             return []
         shape = sharding.program.shape
         head, whole = "def gather(x):", ""
-        if len(set(chunks(shape.kv_len, sharding.mesh.degree))) > 1:
+        if not self.is_even(sharding):
             length, heads = shape.kv_len, shape.kv_heads
             head = "def gather(x, dim):"
             whole = sharding.global_shape(heads, length, "dim")
@@ -49,10 +59,35 @@ class AllGatherPlugin(AroundKernel[AllGather]):
             f"    return x.to_local(grad_placements={summed})",
         ]]  # fmt: skip
 
+    @staticmethod
+    def padded(sharding: Sharding) -> Function:
+        """Gathering parts that differ in length, which a collective does not take."""
+        parts = f"zip(x.chunk({sharding.mesh.degree}, dim=2), LENGTHS)"
+        return [
+            "def gather(x):",
+            '    """All of k or v; on the way all parts are as long as the longest."""',
+            "    x = F.pad(x, (0, 0, 0, max(LENGTHS) - x.shape[2])).contiguous()",
+            "    x = all_gather_tensor_autograd(x, 2, MESH.get_group())",
+            f"    return torch.cat([part[:, :, :length] for part, length in {parts}], dim=2)",
+        ]
+
+    def takes_lengths(self, program: Program) -> bool:
+        return self.spec(program).by == "collective"
+
+    @staticmethod
+    def is_even(sharding: Sharding) -> bool:
+        """Whether all ranks have as many keys."""
+        return len(set(chunks(sharding.program.shape.kv_len, sharding.mesh.degree))) == 1
+
+    def is_plain(self, sharding: Sharding) -> bool:
+        """Whether gathering k and v takes no function."""
+        return self.is_even(sharding) and sharding.is_flat
+
     def problems(self, program: Program) -> Iterator[Problem]:
         yield from super().problems(program)
         degree, shape = self.mesh(program).degree, program.shape
-        if self.spec(program).by == "collective" and shape.kv_len % degree:
+        even = self.mesh(program).lengths or not shape.kv_len % degree
+        if self.spec(program).by == "collective" and not even:
             yield Problem("shape.kv_len", f"expected a multiple of {degree} for by: collective")
 
 

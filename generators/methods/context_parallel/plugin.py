@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from attnfuzz.generators.kernels.base import Inputs, KernelPlugin
@@ -54,6 +55,17 @@ class ContextParallelPlugin(MethodPlugin[ContextParallel]):
     spec_class = ContextParallel
     learns_lse = False
 
+    def written(self, program: Program) -> Program:
+        """The operator is told that it is causal, whatever the form of the mask."""
+        if program.mask is None:
+            return program
+        kernel: Any = program.kernel
+        return replace(program, kernel=replace(kernel, mask_form="is_causal"))
+
+    def takes_parts(self, program: Program) -> bool:
+        spec = self.spec(program)
+        return spec.balance == "none" and spec.by == "module" and not spec.return_lse
+
     def set_up(self, scene: Scene) -> list[str]:
         spec, by_dtensor = self.spec(scene.program), self.by_dtensor(scene.program)
         if spec.by == "manager":
@@ -83,10 +95,9 @@ class ContextParallelPlugin(MethodPlugin[ContextParallel]):
                 ["F.scaled_dot_product_attention = scaled_dot_product_attention"],
                 self.called(scene), attention(scene, names, self.by_manager(sharding)),
             ]  # fmt: skip
-        around = [sharding.shard(), sharding.unshard()] if by_dtensor else []
         lines = self.dealt_out(spec, sharding) if by_dtensor else self.by_torch(spec, sharding)
         return [
-            *(text.splitlines() for text in kernels), *around, self.module(scene, spec),
+            *(text.splitlines() for text in kernels), self.module(scene, spec),
             self.parallelized(sharding), attention(scene, names, lines),
         ]  # fmt: skip
 
@@ -162,19 +173,18 @@ class ContextParallelPlugin(MethodPlugin[ContextParallel]):
     @staticmethod
     def dealt_out(spec: ContextParallel, sharding: Sharding) -> list[str]:
         """The body where DTensor shards."""
-        lines, back = ["q, k, v = shard(q), shard(k), shard(v)"], ""
+        lines, back = sharding.shard, ""
         if spec.balance != "none":
             lines, back = [
                 "order = BALANCER._generate_indices()[0]",
-                "q, k, v = (shard(t[:, :, order]) for t in (q, k, v))",
+                "q, k, v = (t[:, :, order] for t in (q, k, v))",
+                *sharding.shard,
                 "back = BALANCER._generate_indices(restore=True)[0]",
             ], "[:, :, back]"  # fmt: skip
         if spec.return_lse:
-            both = f"unshard(out){back}, unshard(lse){back}"
-            return [*lines, "out, lse = attend(q, k, v)", f"return {both}"]
-        if not back:
-            return ["return unshard(attend(shard(q), shard(k), shard(v)))"]
-        return [*lines, f"return unshard(attend(q, k, v)){back}"]
+            out, lse = (f"{sharding.whole(name)}{back}" for name in ("out", "lse"))
+            return [*lines, "out, lse = attend(q, k, v)", f"lse = {lse}", f"return {out}, lse"]
+        return [*lines, f"return {sharding.whole('attend(q, k, v)')}{back}"]
 
     @staticmethod
     def by_torch(spec: ContextParallel, sharding: Sharding) -> list[str]:

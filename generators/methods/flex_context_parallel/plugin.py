@@ -47,11 +47,8 @@ class FlexContextParallelPlugin(MethodPlugin[FlexContextParallel]):
             "attend = parallelize_module(Attention(), MESH, style)",
         ]
         lines, balancer = self._balancer(spec, length, degree, scene.device)
-        lines.append(
-            "q, k, v, block_mask = cp._context_parallel_shard(\n"
-            f"    MESH, [q, k, v, block_mask], [2, 2, 2, 2]{balancer}\n)"
-        )
-        lines = "\n".join(lines).split("\n")
+        sharded = f"MESH, [q, k, v, block_mask], [2, 2, 2, 2]{balancer}"
+        lines.append(f"q, k, v, block_mask = cp._context_parallel_shard({sharded})")
         if scored:
             order = "balancer._generate_indices()[0]" if balancer else f"torch.arange({length})"
             lines += [
@@ -63,12 +60,12 @@ class FlexContextParallelPlugin(MethodPlugin[FlexContextParallel]):
                 "",
             ]
         given = ", ".join("scored" if name == "score_mod" else name for name in arguments)
-        lines += [
-            f"{', '.join(plugin.outputs(scene))} = attend({given})",
-            f"return cp.context_parallel_unshard(MESH, [out], [2]{balancer})[0]",
-        ]
         if "lse" in plugin.outputs(scene):
-            lines[-1] = f"return cp.context_parallel_unshard(MESH, [out, lse], [2, 2]{balancer})"
+            unsharded = f"cp.context_parallel_unshard(MESH, attend({given}), [2, 2]{balancer})"
+            lines.append(f"return {unsharded}")
+        else:
+            unsharded = f"cp.context_parallel_unshard(MESH, [attend({given})], [2]{balancer})"
+            lines.append(f"return {unsharded}[0]")
         return [module, made, attention(scene, names, lines)]
 
     @staticmethod

@@ -8,7 +8,7 @@ from typing import Any
 from attnfuzz.generators.kernels.base import Inputs, KernelPlugin
 from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.methods.base import Function, MethodPlugin
-from attnfuzz.generators.methods.local import attention
+from attnfuzz.generators.methods.local import attention, compiles_locally
 from attnfuzz.generators.methods.ring.spec import Ring
 from attnfuzz.generators.methods.ring.writing import Writer
 from attnfuzz.generators.methods.sharding import Sharding, chunks
@@ -30,15 +30,17 @@ class RingPlugin(MethodPlugin[Ring]):
         lines = [f"RANK, SIZE, GROUP = {own}.get_local_rank(), {size}, {own}.get_group()"]
         if sharding.is_flat:
             lines = [f"RANK, SIZE = dist.get_rank(), {size}"]
+        if size == 1:
+            lines = []
         lengths = self.key_lengths(scene.program)
         if len(set(lengths)) > 1:
             lines.append(f"LENGTHS = {lengths}")
         length = scene.program.shape.q_len
         match self.spec(scene.program).order:
             case "zigzag":
-                lines.append(f"parts = torch.arange({length}).view({2 * size}, -1)")
-                pairs = f"(parts[:{size}], parts[{size}:].flip(0))"
-                lines.append(f"ORDER = torch.stack({pairs}, dim=1).flatten()")
+                front_and_end = f"i for r in range({size}) for i in (r, {2 * size - 1} - r)"
+                parts = f"torch.arange({length}).view({2 * size}, -1)"
+                lines.append(f"ORDER = {parts}[[{front_and_end}]].flatten()")
             case "striped":
                 lines.append(f"ORDER = torch.arange({length}).view(-1, {size}).T.flatten()")
         return lines
@@ -49,7 +51,18 @@ class RingPlugin(MethodPlugin[Ring]):
 
     def key_lengths(self, program: Program) -> list[int]:
         """How many keys each rank of the ring has."""
-        return chunks(program.shape.kv_len, self.sharding(program).size)
+        own = self.mesh(program).lengths
+        return [*own] or chunks(program.shape.kv_len, self.sharding(program).size)
+
+    def takes_lengths(self, program: Program) -> bool:
+        spec = self.spec(program)
+        return spec.order == "contiguous" and spec.ulysses == 1
+
+    def takes_parts(self, program: Program) -> bool:
+        spec = self.spec(program)
+        return (
+            self.takes_lengths(program) and not spec.return_lse and not self.mesh(program).lengths
+        )
 
     def functions(
         self, scene: Scene, plugin: KernelPlugin[Any], inputs: Inputs, names: list[str]
@@ -67,30 +80,27 @@ class RingPlugin(MethodPlugin[Ring]):
         if masked:
             last = f"Shard({len(shape) - 2})" if shape[-2] > 1 else "Replicate()"
             lines += sharding.shard_mask("attn_mask", shape, last)
-        own, back, around = "shard({})", "{}", list[Function]()
+        lines += sharding.shard
+        back, around = "{}", list[Function]()
         if sharding.inner > 1:
-            own, back = "to_heads(shard({}))", "to_length({})"
+            lines.append("q, k, v = to_heads(q), to_heads(k), to_heads(v)")
+            back = "to_length({})"
             around = [
                 redistributed("to_heads", "More of the length, of fewer heads.", sharding, 2, 1),
                 redistributed("to_length", "Less of the length, of more heads.", sharding, 1, 2),
             ]
-        parts = ", ".join(own.format(name) for name in ("q", "k", "v"))
         out, lse = back.format("out"), back.format("lse") if spec.return_lse else ""
         first: list[Function] = []
         if p.training is not None:
             first = [writer.autograd()]
             results = "out, lse" if spec.return_lse else "out"
-            lines.append(
-                f"{results} = Ring.apply({', '.join([parts, *inputs.arguments, 'attend'])})"
-            )
+            given = ["q", "k", "v", *inputs.arguments, *["attend"] * compiles_locally(p)]
+            lines.append(f"{results} = Ring.apply({', '.join(given)})")
         else:
-            lines += [f"q, k, v = {parts}", *writer.forward("attn_mask")]
+            lines += writer.forward("attn_mask")
             out = back.format(f"out{writer.narrowed}")
-        lines.append(sharding.unsharded(out, lse, "ORDER.argsort()" if ordered else ""))
-        return [
-            sharding.shard(), sharding.unshard(spec.return_lse), *around, *writer.steps(), *first,
-            attention(scene, names, lines),
-        ]  # fmt: skip
+        lines += sharding.returned(out, lse, "ORDER.argsort()" if ordered else "")
+        return [*around, *writer.steps(), *first, attention(scene, names, lines)]
 
     def problems(self, program: Program) -> Iterator[Problem]:
         shape, degree = program.shape, self.mesh(program).degree

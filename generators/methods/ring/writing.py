@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from attnfuzz.generators.methods.base import Function
+from attnfuzz.generators.methods.local import compiles_locally
 from attnfuzz.generators.methods.sharding import Sharding, chunks
 from attnfuzz.generators.render.scene import Scene, indented
-
-INFINITE = 'masked_fill({} == float("-inf"), 0)'
 
 
 class Writer:
@@ -23,7 +22,8 @@ class Writer:
     ) -> None:
         self.scene, self.sharding, self.returns_lse = scene, sharding, returns_lse
         self.uneven = len(set(lengths)) > 1
-        self.masked, self.splits = bool(mask), bool(mask) and mask[-1] > 1
+        self.masked = bool(mask)
+        self.splits = self.masked and mask[-1] > 1 and sharding.size > 1
         self.may_be_dead = self.masked or 0 in lengths
         """Whether some query may see no key of a block."""
         kernel = scene.program.kernel
@@ -32,12 +32,13 @@ class Writer:
         self.wide = ".float()" if half else ""
         self.narrowed = ".to(q.dtype)" if half else ""
         self.mask = ", mask" if self.masked else ""
-        self.step = "step, " if self.uneven else ""
+        self.trains = scene.program.training is not None
+        self.given = ", attend" if compiles_locally(scene.program) else ""
 
     def steps(self) -> list[Function]:
-        """What a step is made of."""
-        alone = self.sharding.size == 1 and self.scene.program.training is None
-        return [self.block(), *([] if alone else [self.merge(), self.rotate()])]
+        """What a step is made of; where it goes forward only, sending is a part of that."""
+        alone = self.sharding.size == 1 or not self.trains
+        return [self.block(), *([] if alone else [self.rotate()])]
 
     def scores(self) -> list[str]:
         """Statements for the scores of a block."""
@@ -46,56 +47,54 @@ class Writer:
             lines.append('scores = scores.masked_fill(~mask, float("-inf"))')
         return lines
 
-    def shifted(self) -> str:
-        """The probabilities, of scores and their log-sum-exp."""
-        lse = f"lse.{INFINITE.format('lse')}" if self.may_be_dead else "lse"
-        return f"(scores - {lse}).exp()"
-
     def block(self) -> Function:
         """Attention to one rank's keys."""
-        wide = f"(probs.to(v.dtype) @ v){self.wide}" if self.wide else "probs @ v"
+        unseen = ".masked_fill(~mask, 0)" if self.masked else ""
+        narrowed = ".to(v.dtype)" if self.wide else ""
+        lines, probs = self.scores(), f"torch.softmax(scores, dim=-1){unseen}{narrowed}"
+        out = f"{probs} @ v"
+        if unseen or narrowed:
+            lines.append(f"probs = {probs}")
+            out = f"(probs @ v){self.wide}" if self.wide else "probs @ v"
         return [
             f"def attend(q, k, v{self.mask}):",
             '    """Attention to some of the keys, and its log-sum-exp."""',
-            *indented(self.scores()),
-            "    lse = scores.logsumexp(dim=-1, keepdim=True)",
-            f"    probs = {self.shifted()}",
-            f"    return {wide}, lse",
+            *indented(lines),
+            f"    return {out}, scores.logsumexp(dim=-1, keepdim=True)",
         ]
 
-    def merge(self) -> Function:
-        """The results of two blocks as one."""
-        lines, shift = ["total = torch.logaddexp(lse, other_lse)"], "total"
-        if self.may_be_dead:
-            shift = "shift"
-            lines.append(f"shift = total.{INFINITE.format('total')}")
-        both = f"(lse - {shift}).exp() * out + (other_lse - {shift}).exp() * other"
+    def merged(self, received: str, part: str, last: bool) -> list[str]:
+        """Statements that merge attention to the keys `received` into `out`, and into `lse` but
+        where it is the `last` that needs it."""
+        known = ".nan_to_num()" if self.may_be_dead else ""
         return [
-            "def merge(out, lse, other, other_lse):",
-            '    """Attention to the keys of both."""',
-            *indented([*lines, f"return {both}, total"]),
+            f"other, other_lse = attend(q, {received}{part})",
+            f"out = torch.lerp(out, other, (other_lse - lse){known}.sigmoid())",
+            *([] if last else ["lse = torch.logaddexp(lse, other_lse)"]),
         ]
 
     def rotate(self) -> Function:
         """Sending on."""
+        doc = '    """To the next rank, from the one before."""'
+        step = "step, " if self.uneven else ""
+        lines = [*self.sending("tensors", "step"), "return received"]
+        return [f"def rotate({step}*tensors):", doc, *indented(lines)]
+
+    def sending(self, tensors: str, step: str) -> list[str]:
+        """Statements that send `tensors` to the next rank: `received` are the one before's."""
         fresh = "t.new_empty(t.shape)"
         if self.uneven:
-            size = "(*t.shape[:2], LENGTHS[(RANK - step) % SIZE], t.shape[3])"
+            size = f"(*t.shape[:2], LENGTHS[(RANK - {step}) % SIZE], t.shape[3])"
             fresh = f"t.new_empty({size})"
-        if self.sharding.size == 1:
-            lines = ["return tensors  # there is nobody else"]
-        else:
-            to, source = "(RANK + 1) % SIZE", "(RANK - 1) % SIZE"
-            if not self.sharding.is_flat:
-                to, source = (f"group=GROUP, group_peer={peer}" for peer in (to, source))
-            lines = [
-                f"received = [{fresh} for t in tensors]",
-                f"ops = [dist.P2POp(dist.isend, t.contiguous(), {to}) for t in tensors]",
-                f"ops += [dist.P2POp(dist.irecv, t, {source}) for t in received]",
-                "for work in dist.batch_isend_irecv(ops):", "    work.wait()", "return received",
-            ]  # fmt: skip
-        doc = '    """To the next rank, from the one before."""'
-        return [f"def rotate({self.step}*tensors):", doc, *indented(lines)]
+        to, source = "(RANK + 1) % SIZE", "(RANK - 1) % SIZE"
+        if not self.sharding.is_flat:
+            to, source = (f"group=GROUP, group_peer={peer}" for peer in (to, source))
+        return [
+            f"received = [{fresh} for t in {tensors}]",
+            f"ops = [dist.P2POp(dist.isend, t.contiguous(), {to}) for t in {tensors}]",
+            f"ops += [dist.P2POp(dist.irecv, t, {source}) for t in received]",
+            "for work in dist.batch_isend_irecv(ops):", "    work.wait()",
+        ]  # fmt: skip
 
     def part(self, step: str) -> str:
         """The columns of the mask of the keys that are there at that step."""
@@ -118,25 +117,37 @@ class Writer:
         """Statements for `out` and `lse` of q, k and v, and of the `mask` of that name."""
         named = [f"mask = {mask}"] if self.masked and not self.splits and mask != "mask" else []
         lines = [*named, *self.split(mask), f"out, lse = attend(q, k, v{self.part('0')})"]
-        if self.sharding.size == 1:
+        size = self.sharding.size
+        if size == 1:
             return lines
-        return [
-            *lines,
-            "for step in range(1, SIZE):",
-            f"    k, v = rotate({self.step}k, v)",
-            f"    out, lse = merge(out, lse, *attend(q, k, v{self.part('step')}))",
-        ]
+        lse_needed = self.trains or self.returns_lse
+        if size == 2:
+            merged = self.merged("*received", self.part("1"), not lse_needed)
+            return [*lines, *self.receiving("received", "1"), *merged]
+        merged = self.merged("k, v", self.part("step"), last=False)
+        steps = [*self.receiving("k, v", "step"), *merged]
+        return [*lines, "for step in range(1, SIZE):", *indented(steps)]
+
+    def receiving(self, target: str, step: str) -> list[str]:
+        """Statements that set `target` to the keys and values that come at that step."""
+        if self.trains:
+            return [f"{target} = rotate({f'{step}, ' if self.uneven else ''}k, v)"]
+        named = [] if target == "received" else [f"{target} = received"]
+        return [*self.sending("(k, v)", step), *named]
 
     def autograd(self) -> Function:
         """The autograd function."""
+        moved_on = self.sharding.size > 2
+        saved = f"q, {'*kv' if moved_on else 'k, v'}{self.mask}, out, lse"
         result, grads = f"out{self.narrowed}", "dout"
         if self.returns_lse:
             result, grads = f"{result}, lse", "dout, dlse"
         return [
             "class Ring(torch.autograd.Function):", "    @staticmethod",
-            f"    def forward(ctx, q, k, v{self.mask}, attend):",
-            *indented(["kv = k, v", *self.forward()], 2),
-            f"        ctx.save_for_backward(q, *kv{self.mask}, out, lse)",
+            f"    def forward(ctx, q, k, v{self.mask}{self.given}):",
+            *(["        kv = k, v"] if moved_on else []),
+            *indented(self.forward(), 2),
+            f"        ctx.save_for_backward({saved})",
             f"        return {result}",
             "",
             "    @staticmethod",
@@ -146,20 +157,25 @@ class Writer:
 
     def backward(self) -> list[str]:
         """Statements of the way back."""
-        after = "step + 1, " if self.uneven else ""
-        inner = ["mask = masks[(RANK - step) % SIZE]"] if self.splits else []
+        alone = self.sharding.size == 1
         of_lse = " - dlse" if self.returns_lse else ""
-        back = self.narrowed
+        lse = 'lse.masked_fill(lse == float("-inf"), 0)' if self.may_be_dead else "lse"
+        back, wide = self.narrowed, self.wide
+        part = self.part("0" if alone else "step").removeprefix(", ")
+        step = [
+            *([f"mask = {part}"] if self.splits else []),
+            *self.scores(),
+            f"probs = (scores - {lse}).exp()",
+            f"ds = {self.scale} * probs * (dout @ v{wide}.mT - delta)",
+            f"dq = dq + ds @ k{wide}",
+            f"dk, dv = dk + ds.mT @ q{wide}, dv + probs.mT @ dout",
+            f"k, v, dk, dv = rotate({'step + 1, ' if self.uneven else ''}k, v, dk, dv)",
+        ]
         return [
             f"q, k, v{self.mask}, out, lse = ctx.saved_tensors", *self.split(),
-            *([f"dout = dout{self.wide}"] if self.wide else []),
+            *([f"dout = dout{wide}"] if wide else []),
             f"delta = (dout * out).sum(dim=-1, keepdim=True){of_lse}",
             "dq, dk, dv = torch.zeros_like(out[..., :1]), torch.zeros_like(k), torch.zeros_like(v)",
-            "for step in range(SIZE):",
-            *indented([*inner, *self.scores(), f"probs = {self.shifted()}"]),
-            f"    ds = {self.scale} * probs * (dout @ v{self.wide}.mT - delta)",
-            f"    dq = dq + ds @ k{self.wide}",
-            f"    dk, dv = dk + ds.mT @ q{self.wide}, dv + probs.mT @ dout",
-            f"    k, v, dk, dv = rotate({after}k, v, dk, dv)",
-            f"return dq{back}, dk{back}, dv{back}{', None' * (1 + self.masked)}",
+            *(step[:-1] if alone else ["for step in range(SIZE):", *indented(step)]),
+            f"return dq{back}, dk{back}, dv{back}{', None' * (self.masked + bool(self.given))}",
         ]  # fmt: skip

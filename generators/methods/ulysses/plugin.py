@@ -10,6 +10,7 @@ from attnfuzz.generators.methods.sharding import Sharding
 from attnfuzz.generators.methods.ulysses.spec import Ulysses
 from attnfuzz.generators.model.problem import Problem
 from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.render.scene import indented
 
 
 class UlyssesPlugin(AroundKernel[Ulysses]):
@@ -31,19 +32,18 @@ class UlyssesPlugin(AroundKernel[Ulysses]):
         return ["q, k, v = to_heads(q), to_heads(k), to_heads(v)"]
 
     def after(self, sharding: Sharding) -> list[str]:
-        return ["out = to_length(out)"]
+        """A part of the length again, of all heads."""
+        if self.spec(sharding.program).by == "dtensor":
+            return _redistribution("out", sharding, 1, 2)
+        return _exchange("out", sharding, 2, 1)
 
     def helpers(self, sharding: Sharding) -> list[Function]:
         if self.spec(sharding.program).by == "dtensor":
-            return [
-                redistributed("to_heads", "The whole length of some heads.", sharding, 2, 1),
-                redistributed("to_length", "A part of the length, of all heads.", sharding, 1, 2),
-            ]
-        group = f"{sharding.own_mesh}.get_group()"
-        return [
-            _exchanged("to_heads", "The whole length of some heads.", sharding, group, 1, 2),
-            _exchanged("to_length", "A part of the length, of all heads.", sharding, group, 2, 1),
-        ]
+            return [redistributed("to_heads", "The whole length of some heads.", sharding, 2, 1)]
+        *lines, last = _exchange("x", sharding, 1, 2)
+        doc = '"""The whole length of some heads."""'
+        returned = last.replace("x = ", "return ", 1)
+        return [["def to_heads(x):", *indented([doc, *lines, returned])]]
 
     def problems(self, program: Program) -> Iterator[Problem]:
         yield from super().problems(program)
@@ -56,28 +56,30 @@ class UlyssesPlugin(AroundKernel[Ulysses]):
 def redistributed(name: str, doc: str, sharding: Sharding, before: int, after: int) -> Function:
     """A function of that name: what is sharded along the dimension `before` is along `after`; of
     two dimensions of the mesh, along the inner one."""
+    *lines, last = _redistribution("x", sharding, before, after)
+    returned = last.replace("x = ", "return ", 1)
+    return [f"def {name}(x):", *indented([f'"""{doc}"""', *lines, returned])]
+
+
+def _redistribution(x: str, sharding: Sharding, before: int, after: int) -> list[str]:
+    """Statements after which `x`, sharded along `before`, is along `after`."""
     old, new = (f"Shard({dim})" for dim in (before, after))
     if sharding.inner > 1:
         old, new = (sharding.placements("Shard(2)", inner=one) for one in (old, new))
     else:
         old, new = sharding.placements(old), sharding.placements(new)
     return [
-        f"def {name}(x):",
-        f'    """{doc}"""',
-        f"    x = DTensor.from_local(x, MESH, {old})",
-        f"    return x.redistribute(MESH, {new}).to_local()",
+        f"{x} = DTensor.from_local({x}, MESH, {old})",
+        f"{x} = {x}.redistribute(MESH, {new}).to_local()",
     ]
 
 
-def _exchanged(
-    name: str, doc: str, sharding: Sharding, group: str, split: int, joined: int
-) -> Function:
+def _exchange(x: str, sharding: Sharding, split: int, joined: int) -> list[str]:
+    """Statements by which ranks give parts of `x` along `split` for parts along `joined`."""
     return [
-        f"def {name}(x):",
-        f'    """{doc}"""',
-        f"    x = torch.stack(x.chunk({sharding.mesh.degree}, dim={split}))",
-        f"    x = all_to_all_single_autograd(x, None, None, {group})",
-        f"    return torch.cat(x.unbind(), dim={joined})",
+        f"{x} = torch.stack({x}.chunk({sharding.mesh.degree}, dim={split}))",
+        f"{x} = all_to_all_single_autograd({x}, None, None, {sharding.own_mesh}.get_group())",
+        f"{x} = torch.cat({x}.unbind(), dim={joined})",
     ]
 
 

@@ -2,8 +2,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch.distributed._functional_collectives import all_gather_tensor_autograd
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import DTensor, Shard
 
 
 def inputs():
@@ -19,30 +18,20 @@ def inputs():
 
 
 dist.init_process_group("gloo")
-MESH = init_device_mesh("cpu", (4,))
-
-
-def shard(x):
-    x = DTensor.from_local(x, MESH, [Replicate()])
-    return x.redistribute(MESH, [Shard(2)]).to_local()
-
-
-def unshard(x):
-    return DTensor.from_local(x, MESH, [Shard(2)]).full_tensor()
-
-
-def attend(q, k, v, mask):
-    scores = torch.matmul(q, k.transpose(-2, -1)) / (8 ** 0.5)
-    scores = scores.masked_fill(~mask, float("-inf"))
-    probs = F.softmax(scores, dim=-1)
-    return torch.matmul(probs, v)
+MESH = dist.init_device_mesh("cpu", (4,))
 
 
 def attention(q, k, v, mask):
-    q, k, v = shard(q), shard(k), shard(v)
+    q, k, v = (
+        DTensor.from_local(t, MESH).redistribute(MESH, [Shard(2)]).to_local() for t in (q, k, v)
+    )
     k, v = (all_gather_tensor_autograd(t.contiguous(), 2, MESH.get_group()) for t in (k, v))
-    mask = DTensor.from_local(mask, MESH, [Replicate()]).redistribute(MESH, [Shard(0)]).to_local()
-    return unshard(attend(q, k, v, mask))
+    mask = DTensor.from_local(mask, MESH).redistribute(MESH, [Shard(0)]).to_local()
+    scores = torch.matmul(q, k.transpose(-2, -1)) / (8 ** 0.5)
+    scores = scores.masked_fill(~mask, float("-inf"))
+    probs = F.softmax(scores, dim=-1)
+    out = torch.matmul(probs, v)
+    return DTensor.from_local(out, MESH, [Shard(2)]).full_tensor()
 
 
 def reference(q, k, v, mask):

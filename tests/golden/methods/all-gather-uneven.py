@@ -1,7 +1,6 @@
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 
@@ -18,12 +17,7 @@ def inputs():
 
 
 dist.init_process_group("gloo")
-MESH = init_device_mesh("cpu", (4,))
-
-
-def shard(x):
-    x = DTensor.from_local(x, MESH, [Replicate()])
-    return x.redistribute(MESH, [Shard(2)]).to_local()
+MESH = dist.init_device_mesh("cpu", (4,))
 
 
 def gather(x, dim):
@@ -35,25 +29,20 @@ def gather(x, dim):
     return x.to_local(grad_placements=[Partial()])
 
 
-def unshard(x):
-    return DTensor.from_local(
-        x, MESH, [Shard(2)], shape=torch.Size((2, 2, 7, 8)), stride=(112, 56, 8, 1)
-    ).full_tensor()
-
-
-def attend(q, k, v, mask):
+def attention(q, k, v, mask):
+    q, k, v = (
+        DTensor.from_local(t, MESH).redistribute(MESH, [Shard(2)]).to_local() for t in (q, k, v)
+    )
+    k = gather(k, 8)
+    v = gather(v, 8)
+    mask = DTensor.from_local(mask, MESH).redistribute(MESH, [Shard(0)]).to_local()
     scores = torch.matmul(q, k.transpose(-2, -1)) / (8 ** 0.5)
     scores = scores.masked_fill(~mask, float("-inf"))
     probs = F.softmax(scores, dim=-1)
-    return torch.matmul(probs, v)
-
-
-def attention(q, k, v, mask):
-    q, k, v = shard(q), shard(k), shard(v)
-    k = gather(k, 8)
-    v = gather(v, 8)
-    mask = DTensor.from_local(mask, MESH, [Replicate()]).redistribute(MESH, [Shard(0)]).to_local()
-    return unshard(attend(q, k, v, mask))
+    out = torch.matmul(probs, v)
+    return DTensor.from_local(
+        out, MESH, [Shard(2)], shape=torch.Size((2, 2, 7, 8)), stride=(112, 56, 8, 1)
+    ).full_tensor()
 
 
 def reference(q, k, v, mask):

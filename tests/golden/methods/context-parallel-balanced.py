@@ -1,8 +1,7 @@
 import torch
 import torch.distributed as dist
 import torch.distributed.tensor.experimental._context_parallel as cp
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.parallel import parallelize_module
 
 
@@ -15,7 +14,7 @@ def inputs():
 
 
 dist.init_process_group("gloo")
-MESH = init_device_mesh("cpu", (4,))
+MESH = dist.init_device_mesh("cpu", (4,))
 cp._enable_context_parallel_dispatcher()
 cp.set_rotate_method("alltoall")
 cp._cp_options.enable_load_balance = True
@@ -36,15 +35,6 @@ def flash_backward(dout, q, k, v, out, lse, _1, _2, _3, _4, p, causal, *_, scale
     return for_cpu(dout, q, k, v, out, lse, p, causal, scale=scale)
 
 
-def shard(x):
-    x = DTensor.from_local(x, MESH, [Replicate()])
-    return x.redistribute(MESH, [Shard(2)]).to_local()
-
-
-def unshard(x):
-    return DTensor.from_local(x, MESH, [Shard(2)]).full_tensor()
-
-
 class Attention(torch.nn.Module):
     def forward(self, q, k, v):
         return torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, is_causal=True)[0]
@@ -56,9 +46,12 @@ attend = parallelize_module(Attention(), MESH, style)
 
 def attention(q, k, v):
     order = BALANCER._generate_indices()[0]
-    q, k, v = (shard(t[:, :, order]) for t in (q, k, v))
+    q, k, v = (t[:, :, order] for t in (q, k, v))
+    q, k, v = (
+        DTensor.from_local(t, MESH).redistribute(MESH, [Shard(2)]).to_local() for t in (q, k, v)
+    )
     back = BALANCER._generate_indices(restore=True)[0]
-    return unshard(attend(q, k, v))[:, :, back]
+    return DTensor.from_local(attend(q, k, v), MESH, [Shard(2)]).full_tensor()[:, :, back]
 
 
 def reference(q, k, v):

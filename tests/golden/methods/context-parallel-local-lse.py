@@ -1,7 +1,6 @@
 import torch
 import torch.distributed as dist
 import torch.distributed.tensor.experimental._context_parallel as cp
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import parallelize_module
 
 
@@ -14,7 +13,7 @@ def inputs():
 
 
 dist.init_process_group("gloo")
-MESH = init_device_mesh("cpu", (4,))
+MESH = dist.init_device_mesh("cpu", (4,))
 cp._enable_context_parallel_dispatcher()
 cp.set_rotate_method("alltoall")
 

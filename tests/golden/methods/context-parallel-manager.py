@@ -2,7 +2,6 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 import torch.distributed.tensor.experimental._context_parallel as cp
-from torch.distributed.device_mesh import init_device_mesh
 
 
 def inputs():
@@ -14,7 +13,7 @@ def inputs():
 
 
 dist.init_process_group("gloo")
-MESH = init_device_mesh("cpu", (2,))
+MESH = dist.init_device_mesh("cpu", (2,))
 cp.set_rotate_method("alltoall")
 
 

@@ -1,7 +1,6 @@
 import torch
 import torch.distributed as dist
 import torch.distributed.tensor.experimental._context_parallel as cp
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import parallelize_module
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
@@ -24,7 +23,7 @@ def inputs():
 
 
 dist.init_process_group("gloo")
-MESH = init_device_mesh("cpu", (4,))
+MESH = dist.init_device_mesh("cpu", (4,))
 
 
 class Attention(torch.nn.Module):
@@ -41,8 +40,7 @@ def attention(q, k, v, block_mask):
     q, k, v, block_mask = cp._context_parallel_shard(
         MESH, [q, k, v, block_mask], [2, 2, 2, 2], balancer
     )
-    out = attend(q, k, v, block_mask)
-    return cp.context_parallel_unshard(MESH, [out], [2], balancer)[0]
+    return cp.context_parallel_unshard(MESH, [attend(q, k, v, block_mask)], [2], balancer)[0]
 
 
 def reference(q, k, v, block_mask):

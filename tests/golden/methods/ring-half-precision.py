@@ -1,7 +1,6 @@
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import DTensor, Shard
 
 
 def inputs():
@@ -17,33 +16,16 @@ def inputs():
 
 
 dist.init_process_group("gloo")
-MESH = init_device_mesh("cpu", (4,))
+MESH = dist.init_device_mesh("cpu", (4,))
 RANK, SIZE = dist.get_rank(), 4
-
-
-def shard(x):
-    x = DTensor.from_local(x, MESH, [Replicate()])
-    return x.redistribute(MESH, [Shard(2)]).to_local()
-
-
-def unshard(x):
-    return DTensor.from_local(x, MESH, [Shard(2)]).full_tensor()
 
 
 def attend(q, k, v, mask):
     """Attention to some of the keys, and its log-sum-exp."""
     scores = 8 ** -0.5 * (q @ k.mT).float()
     scores = scores.masked_fill(~mask, float("-inf"))
-    lse = scores.logsumexp(dim=-1, keepdim=True)
-    probs = (scores - lse.masked_fill(lse == float("-inf"), 0)).exp()
-    return (probs.to(v.dtype) @ v).float(), lse
-
-
-def merge(out, lse, other, other_lse):
-    """Attention to the keys of both."""
-    total = torch.logaddexp(lse, other_lse)
-    shift = total.masked_fill(total == float("-inf"), 0)
-    return (lse - shift).exp() * out + (other_lse - shift).exp() * other, total
+    probs = torch.softmax(scores, dim=-1).masked_fill(~mask, 0).to(v.dtype)
+    return (probs @ v).float(), scores.logsumexp(dim=-1, keepdim=True)
 
 
 def rotate(*tensors):
@@ -58,13 +40,15 @@ def rotate(*tensors):
 
 class Ring(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, q, k, v, mask, attend):
+    def forward(ctx, q, k, v, mask):
         kv = k, v
         masks = mask.split(4, dim=-1)
         out, lse = attend(q, k, v, masks[RANK])
         for step in range(1, SIZE):
             k, v = rotate(k, v)
-            out, lse = merge(out, lse, *attend(q, k, v, masks[(RANK - step) % SIZE]))
+            other, other_lse = attend(q, k, v, masks[(RANK - step) % SIZE])
+            out = torch.lerp(out, other, (other_lse - lse).nan_to_num().sigmoid())
+            lse = torch.logaddexp(lse, other_lse)
         ctx.save_for_backward(q, *kv, mask, out, lse)
         return out.to(q.dtype)
 
@@ -84,15 +68,16 @@ class Ring(torch.autograd.Function):
             dq = dq + ds @ k.float()
             dk, dv = dk + ds.mT @ q.float(), dv + probs.mT @ dout
             k, v, dk, dv = rotate(k, v, dk, dv)
-        return dq.to(q.dtype), dk.to(q.dtype), dv.to(q.dtype), None, None
+        return dq.to(q.dtype), dk.to(q.dtype), dv.to(q.dtype), None
 
 
 def attention(q, k, v, attn_mask):
-    attn_mask = DTensor.from_local(attn_mask, MESH, [Replicate()]).redistribute(
-        MESH, [Shard(2)]
-    ).to_local()
-    out = Ring.apply(shard(q), shard(k), shard(v), attn_mask, attend)
-    return unshard(out)
+    attn_mask = DTensor.from_local(attn_mask, MESH).redistribute(MESH, [Shard(2)]).to_local()
+    q, k, v = (
+        DTensor.from_local(t, MESH).redistribute(MESH, [Shard(2)]).to_local() for t in (q, k, v)
+    )
+    out = Ring.apply(q, k, v, attn_mask)
+    return DTensor.from_local(out, MESH, [Shard(2)]).full_tensor()
 
 
 def reference(q, k, v, attn_mask):

@@ -1,7 +1,6 @@
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import DTensor, Shard
 
 
 def inputs():
@@ -17,35 +16,17 @@ def inputs():
 
 
 dist.init_process_group("gloo")
-MESH = init_device_mesh("cpu", (4,))
+MESH = dist.init_device_mesh("cpu", (4,))
 RANK, SIZE = dist.get_rank(), 4
-parts = torch.arange(16).view(8, -1)
-ORDER = torch.stack((parts[:4], parts[4:].flip(0)), dim=1).flatten()
-
-
-def shard(x):
-    x = DTensor.from_local(x, MESH, [Replicate()])
-    return x.redistribute(MESH, [Shard(2)]).to_local()
-
-
-def unshard(x):
-    return DTensor.from_local(x, MESH, [Shard(2)]).full_tensor()
+ORDER = torch.arange(16).view(8, -1)[[i for r in range(4) for i in (r, 7 - r)]].flatten()
 
 
 def attend(q, k, v, mask):
     """Attention to some of the keys, and its log-sum-exp."""
     scores = 8 ** -0.5 * (q @ k.mT)
     scores = scores.masked_fill(~mask, float("-inf"))
-    lse = scores.logsumexp(dim=-1, keepdim=True)
-    probs = (scores - lse.masked_fill(lse == float("-inf"), 0)).exp()
-    return probs @ v, lse
-
-
-def merge(out, lse, other, other_lse):
-    """Attention to the keys of both."""
-    total = torch.logaddexp(lse, other_lse)
-    shift = total.masked_fill(total == float("-inf"), 0)
-    return (lse - shift).exp() * out + (other_lse - shift).exp() * other, total
+    probs = torch.softmax(scores, dim=-1).masked_fill(~mask, 0)
+    return probs @ v, scores.logsumexp(dim=-1, keepdim=True)
 
 
 def rotate(*tensors):
@@ -60,13 +41,15 @@ def rotate(*tensors):
 
 class Ring(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, q, k, v, mask, attend):
+    def forward(ctx, q, k, v, mask):
         kv = k, v
         masks = mask.split(4, dim=-1)
         out, lse = attend(q, k, v, masks[RANK])
         for step in range(1, SIZE):
             k, v = rotate(k, v)
-            out, lse = merge(out, lse, *attend(q, k, v, masks[(RANK - step) % SIZE]))
+            other, other_lse = attend(q, k, v, masks[(RANK - step) % SIZE])
+            out = torch.lerp(out, other, (other_lse - lse).nan_to_num().sigmoid())
+            lse = torch.logaddexp(lse, other_lse)
         ctx.save_for_backward(q, *kv, mask, out, lse)
         return out, lse
 
@@ -85,17 +68,19 @@ class Ring(torch.autograd.Function):
             dq = dq + ds @ k
             dk, dv = dk + ds.mT @ q, dv + probs.mT @ dout
             k, v, dk, dv = rotate(k, v, dk, dv)
-        return dq, dk, dv, None, None
+        return dq, dk, dv, None
 
 
 def attention(q, k, v, attn_mask):
     q, k, v = (t[:, :, ORDER] for t in (q, k, v))
     attn_mask = attn_mask[..., ORDER, :][..., ORDER]
-    attn_mask = DTensor.from_local(attn_mask, MESH, [Replicate()]).redistribute(
-        MESH, [Shard(2)]
-    ).to_local()
-    out, lse = Ring.apply(shard(q), shard(k), shard(v), attn_mask, attend)
-    return unshard(out)[:, :, ORDER.argsort()], unshard(lse)[:, :, ORDER.argsort(), 0]
+    attn_mask = DTensor.from_local(attn_mask, MESH).redistribute(MESH, [Shard(2)]).to_local()
+    q, k, v = (
+        DTensor.from_local(t, MESH).redistribute(MESH, [Shard(2)]).to_local() for t in (q, k, v)
+    )
+    out, lse = Ring.apply(q, k, v, attn_mask)
+    lse = DTensor.from_local(lse, MESH, [Shard(2)]).full_tensor()[:, :, ORDER.argsort(), 0]
+    return DTensor.from_local(out, MESH, [Shard(2)]).full_tensor()[:, :, ORDER.argsort()], lse
 
 
 def reference(q, k, v, attn_mask):

@@ -1,6 +1,5 @@
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 
@@ -17,17 +16,8 @@ def inputs():
 
 
 dist.init_process_group("gloo")
-MESH = init_device_mesh("cpu", (2, 2), mesh_dim_names=("length", "ulysses"))
+MESH = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("length", "ulysses"))
 RANK, SIZE, GROUP = MESH["length"].get_local_rank(), 2, MESH["length"].get_group()
-
-
-def shard(x):
-    x = DTensor.from_local(x, MESH, [Replicate(), Replicate()])
-    return x.redistribute(MESH, [Shard(2), Shard(2)]).to_local()
-
-
-def unshard(x):
-    return DTensor.from_local(x, MESH, [Shard(2), Shard(2)]).full_tensor()
 
 
 def to_heads(x):
@@ -46,43 +36,33 @@ def attend(q, k, v, mask):
     """Attention to some of the keys, and its log-sum-exp."""
     scores = 8 ** -0.5 * (q @ k.mT)
     scores = scores.masked_fill(~mask, float("-inf"))
-    lse = scores.logsumexp(dim=-1, keepdim=True)
-    probs = (scores - lse.masked_fill(lse == float("-inf"), 0)).exp()
-    return probs @ v, lse
+    probs = torch.softmax(scores, dim=-1).masked_fill(~mask, 0)
+    return probs @ v, scores.logsumexp(dim=-1, keepdim=True)
 
 
-def merge(out, lse, other, other_lse):
-    """Attention to the keys of both."""
-    total = torch.logaddexp(lse, other_lse)
-    shift = total.masked_fill(total == float("-inf"), 0)
-    return (lse - shift).exp() * out + (other_lse - shift).exp() * other, total
-
-
-def rotate(*tensors):
-    """To the next rank, from the one before."""
-    received = [t.new_empty(t.shape) for t in tensors]
+def attention(q, k, v, attn_mask):
+    attn_mask = DTensor.from_local(attn_mask, MESH).redistribute(
+        MESH, [Shard(2), Replicate()]
+    ).to_local()
+    q, k, v = (DTensor.from_local(t, MESH) for t in (q, k, v))
+    q, k, v = (t.redistribute(MESH, [Shard(2), Shard(2)]).to_local() for t in (q, k, v))
+    q, k, v = to_heads(q), to_heads(k), to_heads(v)
+    masks = attn_mask.split(8, dim=-1)
+    out, lse = attend(q, k, v, masks[RANK])
+    received = [t.new_empty(t.shape) for t in (k, v)]
     ops = [
-        dist.P2POp(
-            dist.isend, t.contiguous(), group=GROUP, group_peer=(RANK + 1) % SIZE
-        ) for t in tensors
+        dist.P2POp(dist.isend, t.contiguous(), group=GROUP, group_peer=(RANK + 1) % SIZE) for t in (
+            k, v
+        )
     ]
     ops += [dist.P2POp(dist.irecv, t, group=GROUP, group_peer=(RANK - 1) % SIZE) for t in received]
     for work in dist.batch_isend_irecv(ops):
         work.wait()
-    return received
-
-
-def attention(q, k, v, attn_mask):
-    attn_mask = DTensor.from_local(attn_mask, MESH, [Replicate(), Replicate()]).redistribute(
-        MESH, [Shard(2), Replicate()]
-    ).to_local()
-    q, k, v = to_heads(shard(q)), to_heads(shard(k)), to_heads(shard(v))
-    masks = attn_mask.split(8, dim=-1)
-    out, lse = attend(q, k, v, masks[RANK])
-    for step in range(1, SIZE):
-        k, v = rotate(k, v)
-        out, lse = merge(out, lse, *attend(q, k, v, masks[(RANK - step) % SIZE]))
-    return unshard(to_length(out)), unshard(to_length(lse))[:, :, :, 0]
+    other, other_lse = attend(q, *received, masks[(RANK - 1) % SIZE])
+    out = torch.lerp(out, other, (other_lse - lse).nan_to_num().sigmoid())
+    lse = torch.logaddexp(lse, other_lse)
+    lse = DTensor.from_local(to_length(lse), MESH, [Shard(2), Shard(2)]).full_tensor()[:, :, :, 0]
+    return DTensor.from_local(to_length(out), MESH, [Shard(2), Shard(2)]).full_tensor(), lse
 
 
 def reference(q, k, v, attn_mask):

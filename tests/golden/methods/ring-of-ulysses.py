@@ -1,6 +1,5 @@
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 
@@ -17,19 +16,9 @@ def inputs():
 
 
 dist.init_process_group("gloo")
-MESH = init_device_mesh("cpu", (2, 2), mesh_dim_names=("length", "ulysses"))
+MESH = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("length", "ulysses"))
 RANK, SIZE, GROUP = MESH["length"].get_local_rank(), 2, MESH["length"].get_group()
-parts = torch.arange(16).view(4, -1)
-ORDER = torch.stack((parts[:2], parts[2:].flip(0)), dim=1).flatten()
-
-
-def shard(x):
-    x = DTensor.from_local(x, MESH, [Replicate(), Replicate()])
-    return x.redistribute(MESH, [Shard(2), Shard(2)]).to_local()
-
-
-def unshard(x):
-    return DTensor.from_local(x, MESH, [Shard(2), Shard(2)]).full_tensor()
+ORDER = torch.arange(16).view(4, -1)[[i for r in range(2) for i in (r, 3 - r)]].flatten()
 
 
 def to_heads(x):
@@ -48,16 +37,8 @@ def attend(q, k, v, mask):
     """Attention to some of the keys, and its log-sum-exp."""
     scores = 8 ** -0.5 * (q @ k.mT)
     scores = scores.masked_fill(~mask, float("-inf"))
-    lse = scores.logsumexp(dim=-1, keepdim=True)
-    probs = (scores - lse.masked_fill(lse == float("-inf"), 0)).exp()
-    return probs @ v, lse
-
-
-def merge(out, lse, other, other_lse):
-    """Attention to the keys of both."""
-    total = torch.logaddexp(lse, other_lse)
-    shift = total.masked_fill(total == float("-inf"), 0)
-    return (lse - shift).exp() * out + (other_lse - shift).exp() * other, total
+    probs = torch.softmax(scores, dim=-1).masked_fill(~mask, 0)
+    return probs @ v, scores.logsumexp(dim=-1, keepdim=True)
 
 
 def rotate(*tensors):
@@ -76,14 +57,14 @@ def rotate(*tensors):
 
 class Ring(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, q, k, v, mask, attend):
-        kv = k, v
+    def forward(ctx, q, k, v, mask):
         masks = mask.split(8, dim=-1)
         out, lse = attend(q, k, v, masks[RANK])
-        for step in range(1, SIZE):
-            k, v = rotate(k, v)
-            out, lse = merge(out, lse, *attend(q, k, v, masks[(RANK - step) % SIZE]))
-        ctx.save_for_backward(q, *kv, mask, out, lse)
+        received = rotate(k, v)
+        other, other_lse = attend(q, *received, masks[(RANK - 1) % SIZE])
+        out = torch.lerp(out, other, (other_lse - lse).nan_to_num().sigmoid())
+        lse = torch.logaddexp(lse, other_lse)
+        ctx.save_for_backward(q, k, v, mask, out, lse)
         return out
 
     @staticmethod
@@ -101,17 +82,22 @@ class Ring(torch.autograd.Function):
             dq = dq + ds @ k
             dk, dv = dk + ds.mT @ q, dv + probs.mT @ dout
             k, v, dk, dv = rotate(k, v, dk, dv)
-        return dq, dk, dv, None, None
+        return dq, dk, dv, None
 
 
 def attention(q, k, v, attn_mask):
     q, k, v = (t[:, :, ORDER] for t in (q, k, v))
     attn_mask = attn_mask[..., ORDER, :][..., ORDER]
-    attn_mask = DTensor.from_local(attn_mask, MESH, [Replicate(), Replicate()]).redistribute(
+    attn_mask = DTensor.from_local(attn_mask, MESH).redistribute(
         MESH, [Shard(2), Replicate()]
     ).to_local()
-    out = Ring.apply(to_heads(shard(q)), to_heads(shard(k)), to_heads(shard(v)), attn_mask, attend)
-    return unshard(to_length(out))[:, :, ORDER.argsort()]
+    q, k, v = (DTensor.from_local(t, MESH) for t in (q, k, v))
+    q, k, v = (t.redistribute(MESH, [Shard(2), Shard(2)]).to_local() for t in (q, k, v))
+    q, k, v = to_heads(q), to_heads(k), to_heads(v)
+    out = Ring.apply(q, k, v, attn_mask)
+    return DTensor.from_local(to_length(out), MESH, [Shard(2), Shard(2)]).full_tensor()[
+        :, :, ORDER.argsort()
+    ]
 
 
 def reference(q, k, v, attn_mask):

@@ -2,8 +2,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch.distributed._functional_collectives import all_to_all_single_autograd
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import DTensor, Shard
 
 
 def inputs():
@@ -19,12 +18,7 @@ def inputs():
 
 
 dist.init_process_group("gloo")
-MESH = init_device_mesh("cpu", (4,))
-
-
-def shard(x):
-    x = DTensor.from_local(x, MESH, [Replicate()])
-    return x.redistribute(MESH, [Shard(2)]).to_local()
+MESH = dist.init_device_mesh("cpu", (4,))
 
 
 def to_heads(x):
@@ -34,30 +28,19 @@ def to_heads(x):
     return torch.cat(x.unbind(), dim=2)
 
 
-def to_length(x):
-    """A part of the length, of all heads."""
-    x = torch.stack(x.chunk(4, dim=2))
-    x = all_to_all_single_autograd(x, None, None, MESH.get_group())
-    return torch.cat(x.unbind(), dim=1)
-
-
-def unshard(x):
-    return DTensor.from_local(x, MESH, [Shard(2)]).full_tensor()
-
-
-def attend(q, k, v, mask):
+def attention(q, k, v, mask):
+    q, k, v = (
+        DTensor.from_local(t, MESH).redistribute(MESH, [Shard(2)]).to_local() for t in (q, k, v)
+    )
+    q, k, v = to_heads(q), to_heads(k), to_heads(v)
     scores = torch.matmul(q, k.transpose(-2, -1)) / (8 ** 0.5)
     scores = scores.masked_fill(~mask, float("-inf"))
     probs = F.softmax(scores, dim=-1)
-    return torch.matmul(probs, v)
-
-
-def attention(q, k, v, mask):
-    q, k, v = shard(q), shard(k), shard(v)
-    q, k, v = to_heads(q), to_heads(k), to_heads(v)
-    out = attend(q, k, v, mask)
-    out = to_length(out)
-    return unshard(out)
+    out = torch.matmul(probs, v)
+    out = torch.stack(out.chunk(4, dim=2))
+    out = all_to_all_single_autograd(out, None, None, MESH.get_group())
+    out = torch.cat(out.unbind(), dim=1)
+    return DTensor.from_local(out, MESH, [Shard(2)]).full_tensor()
 
 
 def reference(q, k, v, mask):

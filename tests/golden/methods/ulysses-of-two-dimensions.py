@@ -1,7 +1,6 @@
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 
@@ -19,12 +18,7 @@ def inputs():
 
 
 dist.init_process_group("gloo")
-MESH = init_device_mesh("cpu", (2, 2, 2), mesh_dim_names=("data", "tensor", "length"))
-
-
-def shard(x):
-    x = DTensor.from_local(x, MESH, [Replicate(), Replicate(), Replicate()])
-    return x.redistribute(MESH, [Shard(0), Shard(1), Shard(2)]).to_local()
+MESH = dist.init_device_mesh("cpu", (2, 2, 2), mesh_dim_names=("data", "tensor", "length"))
 
 
 def to_heads(x):
@@ -33,29 +27,17 @@ def to_heads(x):
     return x.redistribute(MESH, [Shard(0), Shard(1), Shard(1)]).to_local()
 
 
-def to_length(x):
-    """A part of the length, of all heads."""
-    x = DTensor.from_local(x, MESH, [Shard(0), Shard(1), Shard(1)])
-    return x.redistribute(MESH, [Shard(0), Shard(1), Shard(2)]).to_local()
-
-
-def unshard(x):
-    return DTensor.from_local(x, MESH, [Shard(0), Shard(1), Shard(2)]).full_tensor()
-
-
-def attend(q, k, v, attn_mask):
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask)
-
-
 def attention(q, k, v, attn_mask):
-    q, k, v = shard(q), shard(k), shard(v)
+    q, k, v = (DTensor.from_local(t, MESH) for t in (q, k, v))
+    q, k, v = (t.redistribute(MESH, [Shard(0), Shard(1), Shard(2)]).to_local() for t in (q, k, v))
     q, k, v = to_heads(q), to_heads(k), to_heads(v)
-    attn_mask = DTensor.from_local(
-        attn_mask, MESH, [Replicate(), Replicate(), Replicate()]
-    ).redistribute(MESH, [Shard(0), Replicate(), Replicate()]).to_local()
-    out = attend(q, k, v, attn_mask)
-    out = to_length(out)
-    return unshard(out)
+    attn_mask = DTensor.from_local(attn_mask, MESH).redistribute(
+        MESH, [Shard(0), Replicate(), Replicate()]
+    ).to_local()
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask)
+    out = DTensor.from_local(out, MESH, [Shard(0), Shard(1), Shard(1)])
+    out = out.redistribute(MESH, [Shard(0), Shard(1), Shard(2)]).to_local()
+    return DTensor.from_local(out, MESH, [Shard(0), Shard(1), Shard(2)]).full_tensor()
 
 
 def reference(q, k, v, attn_mask):

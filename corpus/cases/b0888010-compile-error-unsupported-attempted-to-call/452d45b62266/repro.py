@@ -3,11 +3,10 @@
 import torch
 import torch.distributed as dist
 import torch.distributed.tensor.experimental._context_parallel as cp
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import parallelize_module
 
 dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
-MESH = init_device_mesh("cpu", (1,))
+MESH = dist.init_device_mesh("cpu", (1,))
 cp._enable_context_parallel_dispatcher()
 
 
@@ -27,22 +26,10 @@ class Attention(torch.nn.Module):
 style = cp._ContextParallel(2, cp._ContextParallel.AttentionType.SDPA)
 attend = parallelize_module(Attention(), MESH, style)
 
-
-def attention(q, k, v, attend=attend):
-    q, k, v = cp._context_parallel_shard(MESH, [q, k, v], [2, 2, 2])
-    return cp.context_parallel_unshard(MESH, [attend(q, k, v)], [2])[0]
-
-
 compiled_attend = torch.compile(attend, backend="eager", fullgraph=True)
 
-
-def compiled(q, k, v):
-    return attention(q, k, v, compiled_attend)
-
-
 torch.manual_seed(0)
-q = torch.randn(1, 1, 16, 16)
-k = torch.randn(1, 1, 16, 16)
-v = torch.randn(1, 1, 16, 16)
+q, k, v = (torch.randn(1, 1, 16, 16) for _ in range(3))
 
-compiled(q, k, v)
+q, k, v = cp._context_parallel_shard(MESH, [q, k, v], [2, 2, 2])
+cp.context_parallel_unshard(MESH, [compiled_attend(q, k, v)], [2])[0]

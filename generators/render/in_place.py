@@ -1,0 +1,130 @@
+"""Reproductions of several ranks: what is done once stands where it is done, not in a function.
+
+Their scripts hold the method beside the attention, so that every line counts. Nothing is computed
+otherwise: the statements are those of `attention`, `run` and `reference`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from attnfuzz.generators.render.checks import Check
+from attnfuzz.generators.render.fold import WIDTH
+from attnfuzz.generators.render.parts import Block, Parts
+
+_ASSIGNED = re.compile(r"\s*((?:\w+, )*\w+),? = ")
+_DRAWN = re.compile(r"([qkv]) = (.*)")
+
+
+def in_place(parts: Parts, check: Check) -> Check:
+    """The check without functions that it calls once; as it is, where they are more than their
+    statements, or compiled as a whole."""
+    p = parts.program
+    if p.mesh is None or p.mesh.method is None or check.inputs_only:
+        return check
+    if check.compiled:
+        local = p.compile is not None and p.compile.via == "local"
+        return _called_in_place(parts, check) if local and not check.run else check
+    return _called_in_place(parts, _run_in_place(parts, check))
+
+
+def drawn_together(lines: Block) -> Block:
+    """The statements for q, k and v with those that are alike as one."""
+    kept: Block = []
+    for line in lines:
+        found = _DRAWN.fullmatch(line)
+        before = re.fullmatch(r"((?:[qkv], )*[qkv]) = (.*)", kept[-1]) if kept else None
+        if found and before and before[2] == found[2]:
+            kept[-1] = f"{before[1]}, {found[1]} = {found[2]}"
+        else:
+            kept.append(line)
+    return [re.sub(r"^(\w(?:, \w)+) = (torch\.rand.*)$", _each, line) for line in kept]
+
+
+def _each(found: re.Match[str]) -> str:
+    return f"{found[1]} = ({found[2]} for _ in range({found[1].count(',') + 1}))"
+
+
+def _run_in_place(parts: Parts, check: Check) -> Check:
+    """One gradient, without `run` and `reference`."""
+    run, names = parts.run, parts.names
+    arguments = ", ".join(names)
+    calls = "\n".join([*check.statements, *check.last])
+    training = parts.program.training
+    plain = training is not None and training.grad_layout == "contiguous" and not training.double
+    if not check.run or not plain or run.outputs != ("out",) or len(run.wrt) != 1:
+        return check
+    (name,) = (f"d{one}" for one in run.wrt)
+    first = f'{name} = run(attention, ({arguments}))["{name}"]'
+    if check.statements != [first] or calls.count("run(") > 2:
+        return check
+    statements = run.body(f"attention({arguments})", unpack=False)[:-1]
+    at = next((i for i, line in enumerate(check.last) if "run(reference" in line), None)
+    last = check.last
+    if at is not None:
+        [[_, *body]] = parts.reference
+        floats = [one for one in names if one not in parts.inputs.arguments]
+        whole = ", ".join(floats)
+        body = [line.removeprefix("    ") for line in body]
+        body[-1] = body[-1].replace("return ", "out = ", 1)
+        grad = f"(expected,) = torch.autograd.grad(out, {run.wrt[0]}, dout.double())"
+        doubled = f"{whole} = (t.double() for t in ({whole}))"
+        last = [*last[:at], doubled, *_merged(body), grad, *last[at + 1 :]]
+    return replace(check, statements=statements, last=last, run=False, reference=False)
+
+
+def _called_in_place(parts: Parts, check: Check) -> Check:
+    """Without `attention`, where that is called by the only statement; where it calls a function
+    that is compiled, with that."""
+    original = check
+    *_, [head, *body] = parts.attention
+    call = head.removeprefix("def ").removesuffix(":")
+    if check.compiled:
+        [[compiling], _] = parts.compiled
+        body = [re.sub(r"\battend\b", "compiled_attend", line) for line in body]
+        call = re.sub(r"^attention\((.*), attend=attend\)$", r"compiled(\1)", call)
+        check = replace(check, functions=[*check.functions, [compiling]])
+    found = re.fullmatch(rf"(?:(\w+) = )?{re.escape(call)}", "\n".join(check.statements))
+    returns = [line for line in body if line.lstrip().startswith("return ")]
+    if not found or len(returns) != 1 or re.search(r"\battention\(|compiled\(", str(check.last)):
+        return original
+    expected = _beforehand(parts, check.last)
+    if expected is None:
+        return original
+    before, last = expected
+    body = [line.removeprefix("    ") for line in body]
+    body[-1] = body[-1].replace("return ", f"{found[1]} = " if found[1] else "", 1)
+    return replace(check, before=before, statements=body, last=last, in_place=True, compiled=False)
+
+
+def _beforehand(parts: Parts, lines: Block) -> tuple[Block, Block] | None:
+    """Those of `lines` that compute what is expected, as they can stand before arguments are
+    written over, and the others; None where they write over arguments themselves."""
+    at = next((i for i, line in enumerate(lines) if line.startswith("expected = ")), None)
+    if at is None:
+        return [], lines
+    before, last = lines[: at + 1], lines[at + 1 :]
+    doubled = re.fullmatch(r"([\w, ]+) = \(t\.double\(\) for t in \(\1\)\)", before[0])
+    if not doubled:
+        return None
+    floats = "|".join(doubled[1].split(", "))
+    before = [re.sub(rf"\b({floats})\b(?!\.shape)", r"\1.double()", line) for line in before[1:]]
+    targets = {name for line in before for name in _assigned(line)}
+    if targets & {*parts.names} or any(".double() = " in line for line in before):
+        return None
+    return _merged(before), last
+
+
+def _assigned(line: str) -> list[str]:
+    found = _ASSIGNED.match(line)
+    return found[1].split(", ") if found else []
+
+
+def _merged(lines: Block) -> Block:
+    """The lines with the scores where they are used, if nothing else is done to them."""
+    if len(lines) < 2 or not lines[-2].startswith("scores = ") or lines[-1].count("scores") != 1:
+        return lines
+    value = lines[-2].removeprefix("scores = ")
+    together = lines[-1].replace("scores", value)
+    return [*lines[:-2], together] if len(together) <= WIDTH else lines

@@ -13,7 +13,7 @@ from attnfuzz.corpus.case import Case, write_bucket, write_case
 from attnfuzz.corpus.signature import signature
 from attnfuzz.corpus.store.store import Store
 from attnfuzz.fuzz.campaign.config import CampaignConfig
-from attnfuzz.fuzz.campaign.controller import CampaignError
+from attnfuzz.fuzz.campaign.interruptions import CampaignError
 from attnfuzz.fuzz.campaign.resume import check_functions
 from attnfuzz.fuzz.errors import EXIT_BAD_INPUT, EXIT_CHANGED, EXIT_OK
 from attnfuzz.generators.kernels.specs import Function

@@ -182,6 +182,15 @@ def test_the_total_is_a_deadline_too(sandbox: Sandbox) -> None:
     assert failing(outcome) == HANG
 
 
+def test_what_uses_more_cpu_time_than_it_has_is_stopped_and_no_failure(sandbox: Sandbox) -> None:
+    busy = source("import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'while 1: pass'])")
+    outcome = sandbox.run(busy, Job(budget_s=0.5))
+    assert (outcome.status, outcome.failure) == ("stopped", None)
+    assert outcome.cost.cpu_s > 0.5 and "phase eager" in (outcome.rejection or "")
+    assert sandbox.processes() == []
+    assert sandbox.run(source(""), Job(budget_s=60.0)).status == "passed"
+
+
 def test_a_stopped_program_is_a_hang(sandbox: Sandbox) -> None:
     # Long enough for a loaded machine to get as far as the signal.
     job = Job(deadlines=Deadlines(eager=6.0))

@@ -35,8 +35,10 @@ class Attempt:
     """What it was called one for, and the evidence."""
     overfull: dict[str, str] | None = None
     """The evidence that it has filled its folder."""
+    stopped: bool = False
+    """Whether it has used more CPU time than it was given."""
     disk_due: float = 0.0
-    """When its folder is looked at next, by time.monotonic()."""
+    """When its folder and CPU time are looked at next, by time.monotonic()."""
     watchdog: Watchdog = field(init=False)
 
     def __post_init__(self) -> None:

@@ -152,6 +152,7 @@ class Job:
     backend, whatever the source says. `features`: report what the compiler did. `oracles` holds
     further settings of single oracles by name. `function` is the "module:name" that the program
     calls. `only_setup`: preload files are executed and the function is imported, nothing else.
+    After `budget_s` CPU seconds it is stopped, which is no failure; None: there is no such limit.
     """
 
     compile: Compile | None = None
@@ -169,6 +170,7 @@ class Job:
     oracles: dict[str, Any] = field(default_factory=dict)
     function: str | None = None
     only_setup: bool = False
+    budget_s: float | None = None
     deadlines: Deadlines = field(default_factory=Deadlines)
 
     @classmethod

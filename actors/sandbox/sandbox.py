@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from attnfuzz.actors.sandbox import blame, disk, stacks, verdict
+from attnfuzz.actors.sandbox import blame, disk, procs, stacks, verdict
 from attnfuzz.actors.sandbox.attempt import Attempt
 from attnfuzz.actors.sandbox.cpus import enough
 from attnfuzz.actors.sandbox.files import drop_headers_since, remove_tree
@@ -222,7 +222,7 @@ class Sandbox:
         poll.register(messages.fd, select.POLLIN)
         poll.register(self._zygote().link, select.POLLIN)
         while attempt.ended is None:
-            if self._is_overfull(attempt):
+            if self._takes_too_much(attempt):
                 continue
             left = watchdog.end - time.monotonic()
             if left <= 0:  # tested before what is ready, or a flood of messages would hold us up
@@ -267,12 +267,18 @@ class Sandbox:
         if attempt.watchdog.may_look(now):
             attempt.watchdog.look(self._zygote().below(), now)
 
-    def _is_overfull(self, attempt: Attempt) -> bool:
-        """Looks from time to time at what the program has written, and ends it where that is too
-        much."""
+    def _takes_too_much(self, attempt: Attempt) -> bool:
+        """Looks from time to time at what the program has written and at the CPU time that it has
+        used, and ends it where one is too much."""
         if time.monotonic() < attempt.disk_due:
             return False
         session = self._zygote().below()
+        budget_s = attempt.job.budget_s
+        if budget_s is not None and attempt.result is None:
+            attempt.stopped = procs.cpu_seconds_of_all(session) > budget_s
+        if attempt.stopped:
+            self._end_now(attempt)
+            return True
         found = disk.used(attempt.directory, session)
         attempt.disk_due = time.monotonic() + GLANCE_S
         if found.bytes <= self.limits.disk_mb << 20:
@@ -333,6 +339,8 @@ class Sandbox:
         number = verdict.fatal_signal(attempt.directory)
         if number is not None:
             return verdict.of_signal(ending, number)
+        if attempt.stopped:
+            return verdict.of_stopped(ending)
         if attempt.hang is not None:
             return verdict.of_hang(ending, *attempt.hang)
         if attempt.overfull is not None:

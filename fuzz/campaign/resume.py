@@ -11,7 +11,7 @@ from pathlib import Path
 
 from attnfuzz.corpus.store.store import Store
 from attnfuzz.fuzz.campaign.config import CampaignConfig
-from attnfuzz.fuzz.campaign.controller import CampaignError
+from attnfuzz.fuzz.campaign.interruptions import CampaignError
 from attnfuzz.fuzz.environment import toolchain_differences
 from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.reading.complaints import mismatch

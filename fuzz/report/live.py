@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Literal, TextIO
 
 from rich.console import Group, RenderableType
@@ -47,7 +47,8 @@ class Snapshot:
     included; `rate` is programs per second of this run. `cpu` is the share of the machine's CPU
     time in use, 0 to 1. `defects` counts tasks that failed by our own fault, `not_run` programs
     whose preload file or own function failed first, `lost` tasks of this run that no worker
-    survived, `waits_s` for how long the finding has waited that has waited longest."""
+    survived, `waits_s` for how long the finding has waited that has waited longest, `longest` the
+    longest waits of this run so far, in seconds, by what they were for."""
 
     elapsed_s: float
     left_s: float
@@ -63,6 +64,7 @@ class Snapshot:
     doing: str
     pending: int = 0
     waits_s: float = 0.0
+    longest: Mapping[str, float] = field(default_factory=dict)
     defects: int = 0
     not_run: int = 0
     lost: int = 0

@@ -77,7 +77,8 @@ class Row:
 class Totals:
     """What a campaign has executed: counts of programs by status, and shards; CPU seconds by what
     they were spent on; how many findings counterfactuals gave to a known cause, how many of those
-    were minimized all the same, and the ones that turned out to be of another."""
+    were minimized all the same, and the ones that turned out to be of another; its longest waits,
+    in seconds."""
 
     shards: int = 0
     executed: int = 0
@@ -86,6 +87,7 @@ class Totals:
     attributed: int = 0
     attributed_checked: int = 0
     attributed_wrong: Sequence[str] = ()
+    longest: Mapping[str, float] = field(default_factory=dict)
 
 
 def rank(row: Row) -> tuple[bool, bool, int, int, bool, bool, int, str]:
@@ -167,6 +169,9 @@ def spent(totals: Totals) -> list[str]:
         checks = f"{totals.attributed_checked} minimized all the same, {wrong} of another cause"
         lines.append(f"{told} given to a known cause by counterfactuals, {checks}")
         lines += [f"  {one}" for one in totals.attributed_wrong]
+    waits = [f"{seconds:,.0f} s {name}" for name, seconds in sorted(totals.longest.items())]
+    if waits:
+        lines.append(f"longest: {', '.join(waits)}")
     return lines
 
 
@@ -208,6 +213,7 @@ def triage_json(
         "attributed": totals.attributed,
         "attributed_checked": totals.attributed_checked,
         "attributed_wrong": list(totals.attributed_wrong),
+        "longest_s": {name: round(seconds, 1) for name, seconds in sorted(totals.longest.items())},
         "buckets": [row_json(row) for row in worst_first(rows)],
         "apart": [row_json(row) for row in worst_first(apart)],
     }

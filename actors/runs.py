@@ -16,8 +16,9 @@ class RunSettings:
     """How programs are run. `deadlines` replace the worker's own; without `confirm_hang` a missed
     deadline is a hang at once. `until` ends the run after the first program that did, or did not,
     fail: the others then have no outcome. Without a `target` it is the worker's first; `toolchain`
-    is an interpreter other than the worker's. A program is stopped after `budget_s`
-    CPU seconds; with one it is not run with fewer steps too, to see how its compile time grows."""
+    is an interpreter other than the worker's. A program that still compiles
+    after `budget_s` CPU seconds is stopped; with a budget it is not run with fewer steps too, to
+    see how its compile time grows."""
 
     deadlines: Deadlines | None = None
     confirm_hang: bool = True

@@ -152,7 +152,8 @@ class Job:
     backend, whatever the source says. `features`: report what the compiler did. `oracles` holds
     further settings of single oracles by name. `function` is the "module:name" that the program
     calls. `only_setup`: preload files are executed and the function is imported, nothing else.
-    After `budget_s` CPU seconds it is stopped, which is no failure; None: there is no such limit.
+    A program that still compiles after `budget_s` CPU seconds is stopped, which is no failure; with
+    None there is no such limit. Other phases have short deadlines.
     """
 
     compile: Compile | None = None

@@ -274,7 +274,8 @@ class Sandbox:
             return False
         session = self._zygote().below()
         budget_s = attempt.job.budget_s
-        if budget_s is not None and attempt.result is None:
+        compiling = attempt.watchdog.phase is Phase.COMPILE and attempt.result is None
+        if budget_s is not None and compiling:
             attempt.stopped = procs.cpu_seconds_of_all(session) > budget_s
         if attempt.stopped:
             self._end_now(attempt)

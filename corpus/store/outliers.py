@@ -5,9 +5,9 @@ The row of their shard has them, and a count of a sort of its own says how each 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 from sqlalchemy import Connection, func, select
@@ -19,17 +19,15 @@ from attnfuzz.generators.model.codec import program_id
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.reading.files import ProgramError
 
-if TYPE_CHECKING:
-    from attnfuzz.corpus.store.store import Store
-
 SORT = "outlier"
 
 _STOPPED = TypeAdapter(list[ValidProgram])
 
 
-def settle(store: Store, program: str, became: str) -> None:
-    """The program with that id was run again, or need not be."""
-    store.count(SORT, {f"{program} {became}": 1})
+def ended_how(names: Iterable[str]) -> dict[str, int]:
+    """How many ended how, told by the names of their counts."""
+    ends = (name.partition(" ")[2] for name in names)
+    return dict(Counter("of a known cause" if one.startswith("of ") else one for one in ends))
 
 
 def outliers(connection: Connection, path: Path) -> Sequence[tuple[Program, str]]:

@@ -155,7 +155,8 @@ class Totals:
     reported in full too. Times are seconds. `cpu` is by what it was spent on, findings included.
     `attributed` counts by bucket the findings that counterfactuals gave it; of the
     `attributed_checked` that were minimized all the same, `attributed_wrong` were of another, as
-    "program: bucket, not bucket". `longest` are the longest waits, in seconds, by their names."""
+    "program: bucket, not bucket". `longest` are the longest waits, in seconds, by their names, and
+    `outliers` how many programs that were stopped have ended how since."""
 
     shards: int = 0
     executed: int = 0
@@ -168,6 +169,7 @@ class Totals:
     attributed_checked: int = 0
     attributed_wrong: Mapping[str, int] = field(default_factory=dict)
     longest: Mapping[str, float] = field(default_factory=dict)
+    outliers: Mapping[str, int] = field(default_factory=dict)
     cpu_s: float = 0.0
     wall_s: float = 0.0
     harness_cpu_s: float = 0.0

@@ -24,6 +24,7 @@ from attnfuzz.corpus.store.failure_rows import failure_rows
 from attnfuzz.corpus.store.inserts import as_found, insert_failure, put_bucket
 from attnfuzz.corpus.store.machine_deaths import record_death
 from attnfuzz.corpus.store.opening import Reading, Writing
+from attnfuzz.corpus.store.outliers import ended_how
 from attnfuzz.corpus.store.progress import Progress, record_progress
 from attnfuzz.corpus.store.rows import (
     ENDS,
@@ -187,6 +188,7 @@ class Store:
             attributed_checked=whole.get("sum", {}).get("attributed_checked", 0),
             attributed_wrong=whole.get("attributed_wrong", {}),
             longest=sums.get("longest", {}),
+            outliers=ended_how(whole.get("outlier", {})),
             **times,
         )
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from attnfuzz.actors.runs import RunSettings
 from attnfuzz.corpus.bucket import Bucket
 from attnfuzz.corpus.counterfactual import holds
-from attnfuzz.corpus.store.outliers import outliers, settle
+from attnfuzz.corpus.store.outliers import SORT, outliers
 from attnfuzz.corpus.store.rows import OUTLIERS, FailureRow
 from attnfuzz.corpus.store.store import Store
 from attnfuzz.fuzz.campaign.bucket_index import BucketIndex
@@ -80,7 +80,7 @@ class Outliers:
             bucket = self._explained_by(one)
             if bucket is not None:
                 self._waiting.popleft()
-                settle(self._store, program_id(one.program), f"of {bucket.id}")
+                self._settle(one, f"of {bucket.id}")
             elif takes(one.target):
                 self._running = True
                 return self._waiting.popleft()
@@ -98,8 +98,11 @@ class Outliers:
                 one.program, outcome, target=one.target, hardware=finished.hardware
             )
         self._store.count("cpu", {OUTLIERS: cpu_s(finished.result)})
-        settle(self._store, program_id(one.program), outcome.status)
+        self._settle(one, outcome.status)
         return row
+
+    def _settle(self, one: Outlier, became: str) -> None:
+        self._store.count(SORT, {f"{program_id(one.program)} {became}": 1})
 
     def _explained_by(self, one: Outlier) -> Bucket | None:
         if is_checked(program_id(one.program)):

@@ -47,6 +47,7 @@ def totals(store: Store) -> Totals:
         attributed_checked=sums.attributed_checked,
         attributed_wrong=sorted(sums.attributed_wrong),
         longest=sums.longest,
+        outliers=sums.outliers,
     )
 
 

@@ -78,7 +78,7 @@ class Totals:
     """What a campaign has executed: counts of programs by status, and shards; CPU seconds by what
     they were spent on; how many findings counterfactuals gave to a known cause, how many of those
     were minimized all the same, and the ones that turned out to be of another; its longest waits,
-    in seconds."""
+    in seconds; how many programs that were stopped have ended how since."""
 
     shards: int = 0
     executed: int = 0
@@ -88,6 +88,7 @@ class Totals:
     attributed_checked: int = 0
     attributed_wrong: Sequence[str] = ()
     longest: Mapping[str, float] = field(default_factory=dict)
+    outliers: Mapping[str, int] = field(default_factory=dict)
 
 
 def rank(row: Row) -> tuple[bool, bool, int, int, bool, bool, int, str]:
@@ -169,6 +170,9 @@ def spent(totals: Totals) -> list[str]:
         checks = f"{totals.attributed_checked} minimized all the same, {wrong} of another cause"
         lines.append(f"{told} given to a known cause by counterfactuals, {checks}")
         lines += [f"  {one}" for one in totals.attributed_wrong]
+    if totals.outliers:
+        ends = ", ".join(f"{count} {how}" for how, count in sorted(totals.outliers.items()))
+        lines.append(f"of the programs that were stopped, since: {ends}")
     waits = [f"{seconds:,.0f} s {name}" for name, seconds in sorted(totals.longest.items())]
     if waits:
         lines.append(f"longest: {', '.join(waits)}")
@@ -213,6 +217,7 @@ def triage_json(
         "attributed": totals.attributed,
         "attributed_checked": totals.attributed_checked,
         "attributed_wrong": list(totals.attributed_wrong),
+        "outliers": totals.outliers,
         "longest_s": {name: round(seconds, 1) for name, seconds in sorted(totals.longest.items())},
         "buckets": [row_json(row) for row in worst_first(rows)],
         "apart": [row_json(row) for row in worst_first(apart)],

@@ -323,6 +323,7 @@ class Campaign:
             pending=self._queue.pending,
             waits_s=self._queue.waits_s,
             longest={NO_PROGRAM: self._new_programs.longest} | self._queue.longest_waits,
+            stopped=by_status.get("stopped", 0),
             not_run=by_status.get("not_run", 0),
             lost=self._lost,
             defects=by_status.get("defect", 0) + len(self._defects) + len(self._queue.defects),

@@ -111,7 +111,7 @@ class Campaign:
             scratch or Path(tempfile.gettempdir()),
             clock,
         )
-        self._outliers = Outliers(store, self._queue.buckets, clock)
+        self._outliers = Outliers(store, self._queue.buckets, config.targets, clock)
         self._retry = Retry(config, directory, pool.environment().get("torch", "unknown"))
         self._owners: dict[Handle, Owner] = {}
         self._held: list[Work] = []

@@ -9,7 +9,7 @@ explosion needs is that bucket's, and is not run again, but for one in `CHECKED_
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from attnfuzz.actors.runs import RunSettings
@@ -49,14 +49,21 @@ class Outlier:
 
 
 class Outliers:
-    """See the module's docstring. Those that `store` has are taken up again."""
+    """See the module's docstring. Those of `targets` that `store` has are taken up again."""
 
-    def __init__(self, store: Store, buckets: BucketIndex, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        buckets: BucketIndex,
+        targets: Collection[str],
+        clock: Callable[[], float],
+    ) -> None:
         self._store, self._buckets, self._clock = store, buckets, clock
         self._waiting: deque[Outlier] = deque()
         self._running = False
         for program, target in store.read(outliers):
-            self.receive([program], target)
+            if target in targets:
+                self.receive([program], target)
 
     def receive(self, stopped: Sequence[Program], target: str) -> None:
         """Takes in programs that were stopped on `target`."""

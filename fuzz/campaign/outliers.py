@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from attnfuzz.actors.runs import RunSettings
+from attnfuzz.actors.sandbox.verdict import is_defect
 from attnfuzz.corpus.bucket import Bucket
 from attnfuzz.corpus.counterfactual import holds
 from attnfuzz.corpus.store.outliers import SORT, outliers
@@ -99,13 +100,17 @@ class Outliers:
         """Takes the answer to its task, and gives the failure where it is one."""
         self._running = False
         (outcome,) = outcomes_of(one.task, finished.result)
-        row = None
-        if outcome.failure is not None:
+        row: FailureRow | None = None
+        became: str = outcome.status
+        if is_defect(outcome):
+            became = "defect"
+            self._store.count("status", {became: 1})
+        elif outcome.failure is not None:
             row = self._store.add_failure(
                 one.program, outcome, target=one.target, hardware=finished.hardware
             )
         self._store.count("cpu", {OUTLIERS: cpu_s(finished.result)})
-        self._settle(one, outcome.status)
+        self._settle(one, became)
         return row
 
     def _settle(self, one: Outlier, became: str) -> None:

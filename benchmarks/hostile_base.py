@@ -70,6 +70,7 @@ class _Report:
     known_cpu_s: float = 0.0
     wall_s: float = 2.0
     harness_cpu_s: float = 0.25
+    predicted_cpu_s: float = 0.0
     stopped: tuple[Program, ...] = ()
     kept: tuple[Kept, ...] = ()
     parents: tuple[Program, ...] = ()

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from functools import partial
+import json
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from attnfuzz.actors.shard import MUTANTS, Shard, Tally
+from attnfuzz.actors.shard import MUTANTS, Tally
 from attnfuzz.actors.worker import drawn
-from attnfuzz.corpus.store.kept import kept_programs, parents_of
+from attnfuzz.corpus.store.kept import kept_programs
 from attnfuzz.corpus.store.store import Store
 from attnfuzz.fuzz.campaign.config import CampaignConfig
 from attnfuzz.fuzz.campaign.controller import Campaign
 from attnfuzz.fuzz.campaign.shard_numbers import ShardNumbers
+from attnfuzz.fuzz.campaign.shards import drawn_again
 from attnfuzz.fuzz.campaign.yields import Yields
+from attnfuzz.fuzz.errors import UserError
 from attnfuzz.fuzz.pool.tasks import Answer, ShardTask, Task
-from attnfuzz.generators.model.codec import program_id
+from attnfuzz.generators.model.codec import from_data, program_id
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.strategies.mutants import mutants
 from attnfuzz.generators.strategies.shards import generate, shard_programs
 from attnfuzz.generators.strategies.swarm import profile_for
 from tests.support.fake_pool import PASSED, FakePool
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 WEIGHTS = {"eager": 3.0, "inductor-flex": 1.0, "graph": 1.0}
 CONFIG = CampaignConfig(
@@ -69,21 +75,22 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Showing]:
     return directory, pool
 
 
-def test_a_shard_of_mutants_is_drawn_again_from_its_row(ran: tuple[Path, Showing]) -> None:
+def test_a_shard_of_mutants_is_drawn_again_from_its_row(
+    ran: tuple[Path, Showing], attnfuzz: Run
+) -> None:
     directory, pool = ran
     numbers = [index for index in pool.ran if index >= MUTANTS]
     assert len(numbers) > 5
-    with Store(directory, create=False) as store:
-        parents = {index: store.read(partial(parents_of, index=index)) for index in numbers}
-    for index in numbers:
-        shard = Shard(
-            campaign_seed=5,
-            index=index,
-            size=4,
-            profiles=tuple(sorted(WEIGHTS.items())),
-            parents=tuple(parents[index]),
-        )
-        assert drawn(shard) == pool.ran[index]
+    with Store(directory) as store:
+        store.begin(CONFIG.seed, CONFIG.model_dump(mode="json"), {"torch": "2.13.0"})
+        for index in (*numbers, 0, 7):
+            assert drawn_again(store, index) == pool.ran[index]
+        with pytest.raises(UserError, match="shard: expected one that was run, got 999"):
+            drawn_again(store, 999)
+    result = attnfuzz("generate", "--dir", directory, "--shard", str(numbers[0]), "--json")
+    assert [from_data(json.loads(line)) for line in result.stdout.splitlines()] == (
+        pool.ran[numbers[0]]
+    )
 
 
 def test_what_other_shards_draw_does_not_depend_on_feedback(ran: tuple[Path, Showing]) -> None:

@@ -10,7 +10,7 @@ from pydantic import Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 from sqlalchemy import Connection, func, select
 
-from attnfuzz.corpus.models import Count, Line, validated
+from attnfuzz.corpus.models import Count, Line, Text, validated
 from attnfuzz.corpus.store.rows import ValidProgram
 from attnfuzz.corpus.store.schema import SHARDS, StoreError, loads
 from attnfuzz.generators.model.program import Program
@@ -28,6 +28,7 @@ class KeptRow:
 Read = TypeVar("Read")
 
 _YIELDS = TypeAdapter(list[tuple[Count, Annotated[float, Field(ge=0, allow_inf_nan=False)], Count]])
+_TARGET: TypeAdapter[str] = TypeAdapter(Text)
 _KEPT = TypeAdapter(list[KeptRow])
 _PROGRAMS = TypeAdapter(list[ValidProgram])
 
@@ -48,6 +49,13 @@ def parents_of(connection: Connection, path: Path, index: int) -> list[Program]:
     column = func.json_extract(SHARDS.c.report, "$.parents")
     text = connection.execute(select(column).where(SHARDS.c.index == index)).scalar()
     return [] if text is None else _read(_PROGRAMS, text, f"{path}: shards: row {index}")
+
+
+def target_of_shard(connection: Connection, path: Path, index: int) -> str:
+    """The target that the shard of that number ran on. Raises StoreError."""
+    column = func.json_extract(SHARDS.c.report, "$.target")
+    found = connection.execute(select(column).where(SHARDS.c.index == index)).scalar()
+    return _checked(_TARGET, found, f"{path}: shards: row {index}: target")
 
 
 def shard_yields(connection: Connection, path: Path) -> list[tuple[int, float, int]]:

@@ -173,6 +173,7 @@ class Totals:
     cpu_s: float = 0.0
     wall_s: float = 0.0
     harness_cpu_s: float = 0.0
+    predicted_cpu_s: float = 0.0
 
 
 class KeptLike(Protocol):
@@ -234,6 +235,10 @@ class Report(Protocol):
     @property
     def known_cpu_s(self) -> float:
         """CPU seconds of the programs that failed as is known."""
+
+    @property
+    def predicted_cpu_s(self) -> float:
+        """CPU seconds that the programs were predicted to use; 0 where that is not known."""
 
     @property
     def stopped(self) -> Sequence[Program]:

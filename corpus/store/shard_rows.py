@@ -12,7 +12,7 @@ from attnfuzz.corpus.store.rows import KNOWN_CAUSES, NEW_PROGRAMS, Report
 from attnfuzz.corpus.store.schema import SHARDS, add_counts
 from attnfuzz.generators.model.codec import to_data
 
-TIMES = ("cpu_s", "wall_s", "harness_cpu_s")
+TIMES = ("cpu_s", "wall_s", "harness_cpu_s", "predicted_cpu_s")
 
 
 def insert_shard(connection: Connection, report: Report) -> list[int]:

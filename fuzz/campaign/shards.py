@@ -1,19 +1,25 @@
-"""The shards of a campaign: which is next, and what those that came back have taught."""
+"""The shards of a campaign: which is next, what those that came back have taught, and the programs
+of one that was run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from attnfuzz.actors.shard import MUTANTS, Shard, ShardReport
 from attnfuzz.actors.targets.registry import target_for
-from attnfuzz.corpus.store.kept import shard_yields
+from attnfuzz.actors.worker import drawn
+from attnfuzz.corpus.store.kept import parents_of, shard_yields, target_of_shard
 from attnfuzz.corpus.store.store import Store
 from attnfuzz.fuzz.campaign.bucket_index import BucketIndex
-from attnfuzz.fuzz.campaign.config import CampaignConfig, profiles_on
+from attnfuzz.fuzz.campaign.config import CampaignConfig, config_from_data, profiles_on
 from attnfuzz.fuzz.campaign.feedback import Feedback
 from attnfuzz.fuzz.campaign.shard_numbers import ShardNumbers
 from attnfuzz.fuzz.campaign.yields import Novelty, Yields
+from attnfuzz.fuzz.errors import UserError
+from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.reading.complaints import mismatch
 from attnfuzz.generators.strategies.swarm import profile_for
 
 UNSTEERED_OF = 10
@@ -103,3 +109,27 @@ class Shards:
             budgets=self._config.budgets,
             feedback=self._config.feedback,
         )
+
+
+def drawn_again(store: Store, index: int) -> list[Program]:
+    """The programs of a shard that was recorded, as they were before they were steered clear of
+    what was known. Raises StoreError, or UserError where there is no such shard."""
+    there = store.campaign()
+    if there is None or index not in store.shard_indices():
+        raise UserError(mismatch(f"{store.path}: shard", "one that was run", str(index)))
+    keys = ("seed", "shard_size", "profiles", "functions", "targets", "preload")
+    config = config_from_data({key: there.config[key] for key in keys}, str(store.path))
+    target = store.read(partial(target_of_shard, index=index))
+    if target not in config.targets:
+        where = f"{store.path}: shards: row {index}: target"
+        raise UserError(mismatch(where, f"one of {', '.join(config.targets)}", target))
+    shard = Shard(
+        campaign_seed=config.seed,
+        index=index,
+        size=config.shard_size,
+        target=target,
+        profiles=tuple(sorted(profiles_on(target, config).items())),
+        functions=config.functions,
+        parents=tuple(store.read(partial(parents_of, index=index))),
+    )
+    return drawn(shard)

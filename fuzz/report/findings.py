@@ -48,6 +48,7 @@ def totals(store: Store) -> Totals:
         attributed_wrong=sorted(sums.attributed_wrong),
         longest=sums.longest,
         outliers=sums.outliers,
+        predicted=(sums.predicted_cpu_s, sums.cpu_s),
     )
 
 

@@ -78,7 +78,8 @@ class Totals:
     """What a campaign has executed: counts of programs by status, and shards; CPU seconds by what
     they were spent on; how many findings counterfactuals gave to a known cause, how many of those
     were minimized all the same, and the ones that turned out to be of another; its longest waits,
-    in seconds; how many programs that were stopped have ended how since."""
+    in seconds; how many programs that were stopped have ended how since; the CPU seconds that
+    programs were predicted to take, and those that they took."""
 
     shards: int = 0
     executed: int = 0
@@ -89,6 +90,7 @@ class Totals:
     attributed_wrong: Sequence[str] = ()
     longest: Mapping[str, float] = field(default_factory=dict)
     outliers: Mapping[str, int] = field(default_factory=dict)
+    predicted: tuple[float, float] = (0.0, 0.0)
 
 
 def rank(row: Row) -> tuple[bool, bool, int, int, bool, bool, int, str]:
@@ -170,6 +172,9 @@ def spent(totals: Totals) -> list[str]:
         checks = f"{totals.attributed_checked} minimized all the same, {wrong} of another cause"
         lines.append(f"{told} given to a known cause by counterfactuals, {checks}")
         lines += [f"  {one}" for one in totals.attributed_wrong]
+    if totals.predicted[0]:
+        guess, took = totals.predicted
+        lines.append(f"new programs took {took:,.0f} CPU s; {guess:,.0f} were predicted")
     if totals.outliers:
         ends = ", ".join(f"{count} {how}" for how, count in sorted(totals.outliers.items()))
         lines.append(f"of the programs that were stopped, since: {ends}")

@@ -16,13 +16,16 @@ class RunSettings:
     """How programs are run. `deadlines` replace the worker's own; without `confirm_hang` a missed
     deadline is a hang at once. `until` ends the run after the first program that did, or did not,
     fail: the others then have no outcome. Without a `target` it is the worker's first; `toolchain`
-    is an interpreter other than the worker's."""
+    is an interpreter other than the worker's. A program that still compiles
+    after `budget_s` CPU seconds is stopped; with a budget it is not run with fewer steps too, to
+    see how its compile time grows."""
 
     deadlines: Deadlines | None = None
     confirm_hang: bool = True
     until: Until = None
     target: str | None = None
     toolchain: str | None = None
+    budget_s: float | None = None
 
 
 @dataclass(frozen=True)

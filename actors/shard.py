@@ -16,6 +16,17 @@ from attnfuzz.generators.strategies.swarm import UserFunction
 
 KEPT_PER_KEY = 3
 
+MUTANTS = 500_000_000
+"""The number of the first shard of mutants: those before it are drawn."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A program, and what of the compiler's behaviours it was the first of its worker to show."""
+
+    program: Program
+    shows: tuple[str, ...]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
@@ -24,7 +35,8 @@ class Shard:
     only counted. Programs are drawn clear of the causes in `clear_of`, so far as they can be (see
     `corpus.counterfactual`); those of `known` are behind which something else may be.
     Programs whose ids are in `set_aside` are not run: the machines named there died while they
-    ran."""
+    ran. With `budgets` programs that take far longer than predicted are stopped. With `parents` the
+    programs are mutants of these; with `feedback` the report has programs to keep."""
 
     campaign_seed: int
     index: int
@@ -36,6 +48,9 @@ class Shard:
     clear_of: tuple[Bucket, ...] = ()
     target: str = "cpu"
     set_aside: tuple[tuple[str, str], ...] = ()
+    budgets: bool = False
+    feedback: bool = False
+    parents: tuple[Program, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +63,11 @@ class ShardReport:
     key at most. `steered` counts programs that were changed to be clear of a bucket, by its id.
     `defects` are the harness's own: (program id, the program in YAML and a traceback). `cpu_s` is
     what the programs used, `known_cpu_s` that of programs which failed as is known, `harness_cpu_s`
-    what drawing, rendering, watching and forking used.
+    what drawing, rendering, watching and forking used. `starts` are the seconds after the shard's
+    own beginning at which its programs began. `stopped` are programs that took far longer than
+    predicted; `predicted_cpu_s` is what all were predicted to take. `kept` are programs that showed
+    what none had before on this worker, `parents` what those of a shard of mutants were made of,
+    and `novel` how much of it all was new to the campaign, which the controller says.
     """
 
     index: int
@@ -66,6 +85,12 @@ class ShardReport:
     known_cpu_s: float = 0.0
     wall_s: float = 0.0
     harness_cpu_s: float = 0.0
+    starts: tuple[float, ...] = ()
+    stopped: tuple[Program, ...] = ()
+    predicted_cpu_s: float = 0.0
+    kept: tuple[Kept, ...] = ()
+    parents: tuple[Program, ...] = ()
+    novel: int = 0
 
     @classmethod
     def lost(cls, index: int, why: str) -> ShardReport:
@@ -87,6 +112,20 @@ class Tally:
         self._defects: list[tuple[str, str]] = []
         self._steered: Counter[str] = Counter()
         self._cpu_s = self._known_cpu_s = 0.0
+        self._starts: list[float] = []
+        self._stopped: list[Program] = []
+        self._keeps: list[Kept] = []
+        self._predicted_s = 0.0
+
+    def begin(self, seconds: float, predicted_s: float = 0.0) -> None:
+        """Notes that a program begins, so many seconds after the shard, and the CPU seconds that it
+        is expected to take."""
+        self._starts.append(round(seconds, 2))
+        self._predicted_s += predicted_s
+
+    def keep(self, program: Program, shows: Iterable[str]) -> None:
+        """Takes in a program that shows what none has shown before."""
+        self._keeps.append(Kept(program, tuple(sorted(shows))))
 
     def steer(self, clear_of: Iterable[str]) -> None:
         """Counts a program that was changed to be clear of the buckets with those ids."""
@@ -107,7 +146,9 @@ class Tally:
             self._defects.append((program_id(program), text))
             return
         self._counts[outcome.status] += 1
-        if outcome.rejection is not None:
+        if outcome.status == "stopped":
+            self._stopped.append(program)
+        elif outcome.rejection is not None:
             self._rejections[outcome.rejection] += 1
         if outcome.failure is not None:
             self._add_failure(program, outcome)
@@ -140,6 +181,11 @@ class Tally:
             known_cpu_s=round(self._known_cpu_s, 3),
             wall_s=round(wall_s, 3),
             harness_cpu_s=round(harness_cpu_s, 3),
+            starts=tuple(self._starts),
+            stopped=tuple(self._stopped),
+            predicted_cpu_s=round(self._predicted_s, 3),
+            kept=tuple(self._keeps),
+            parents=self._shard.parents,
         )
 
 

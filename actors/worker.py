@@ -9,8 +9,9 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from attnfuzz.actors.cost import CostModel, budget
 from attnfuzz.actors.oracles import compile_time as growth
 from attnfuzz.actors.runs import RunSettings
 from attnfuzz.actors.sandbox import verdict
@@ -26,6 +27,8 @@ from attnfuzz.generators.kernels import refusals
 from attnfuzz.generators.model.codec import program_id
 from attnfuzz.generators.model.outcome import Outcome
 from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.strategies.mutants import mutants
+from attnfuzz.generators.strategies.seeds import derive
 from attnfuzz.generators.strategies.shards import shard_programs
 
 __all__ = ["Executor", "Shard", "ShardReport", "WorkerConfig"]
@@ -72,6 +75,8 @@ class Executor:
         self._spread = spread
         self._sandboxes: dict[str, Sandbox] = {}
         self._others: dict[tuple[str, str], Sandbox] = {}
+        self._costs = CostModel.of_table()
+        self._shown: set[str] = set()
         self._sandbox(self._first)
 
     @property
@@ -95,28 +100,38 @@ class Executor:
         began, harness = time.monotonic(), self.harness_cpu_s()
         self._sandbox(shard.target)  # what it takes to start is no program's cost
         tally, aside = Tally(shard), dict(shard.set_aside)
-        drawn = shard_programs(
-            shard.campaign_seed,
-            shard.index,
-            shard.size,
-            dict(shard.profiles),
-            shard.functions,
-            TARGETS[shard.target].place,
-        )
         # A missed deadline is not run again here, and shows more when it is: one program would hold
         # up all others for minutes.
         settings = RunSettings(target=shard.target, confirm_hang=False)
-        for each in drawn:
+        for each in drawn(shard):
             program, met = steered(each, shard.clear_of)
             tally.steer(met)
             if (machines := aside.get(program_id(program))) is not None:
                 tally.set_aside(program, machines)
                 continue
-            outcome = self._run(program, settings, native=False)
-            tally.add(program, outcome)
+            outcome = self._run_new(program, shard, settings, tally, began)
             for behind in _behind(program, outcome, shard.known):
-                tally.add(behind, self._run(behind, settings, native=False))
+                self._run_new(behind, shard, settings, tally, began)
         return tally.report(time.monotonic() - began, self.harness_cpu_s() - harness)
+
+    def _run_new(
+        self, program: Program, shard: Shard, settings: RunSettings, tally: Tally, began: float
+    ) -> Outcome:
+        """What becomes of a program of a shard, which is counted, and learned from."""
+        known = TARGETS[shard.target].costs_known
+        predicted_s = self._costs.predict(program) if known else 0.0
+        if known and shard.budgets:
+            settings = replace(settings, budget_s=budget(predicted_s))
+        tally.begin(time.monotonic() - began, predicted_s)
+        outcome = self._run(program, settings, native=False)
+        tally.add(program, outcome)
+        if known and outcome.cost.cpu_s > 0:
+            self._costs.learn(program, outcome.cost.cpu_s)
+        shows = set(outcome.features) - self._shown
+        if shard.feedback and shows and outcome.status == "passed":
+            self._shown |= shows
+            tally.keep(program, shows)
+        return outcome
 
     def check_setup(self, target: str, function: str | None) -> list[Outcome]:
         """One outcome: that what comes before programs of `target` goes well (preload files are
@@ -149,6 +164,8 @@ class Executor:
             outcome = run(program)
             if not growth.may_grow(program, outcome):
                 return outcome
+            if settings.budget_s is not None:
+                return growth.postponed(outcome)
             return growth.judged(program, outcome, run)
         except (SandboxError, OSError, HostLost):
             raise
@@ -167,6 +184,7 @@ class Executor:
         text, patient = where.source(program), settings.confirm_hang
         if settings.toolchain is None:
             sandbox = self._sandbox(target)
+            job = replace(job, budget_s=settings.budget_s)
             return sandbox.run(text, job, confirm_hang=patient, native=native)
         try:
             other = self._other(settings.toolchain, target)
@@ -221,6 +239,21 @@ class Executor:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def drawn(shard: Shard) -> list[Program]:
+    """The programs of a shard, before they are steered."""
+    fresh = shard_programs(
+        shard.campaign_seed,
+        shard.index,
+        shard.size,
+        dict(shard.profiles),
+        shard.functions,
+        TARGETS[shard.target].place,
+    )
+    if not shard.parents:
+        return fresh
+    return mutants(derive(shard.campaign_seed, "mutants", shard.index), shard.parents, fresh)
 
 
 def _behind(program: Program, outcome: Outcome, known: Sequence[Bucket]) -> list[Program]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from attnfuzz.actors.shard import Kept
 from attnfuzz.corpus.bucket import Bucket
 from attnfuzz.corpus.case import (
     FAILURE,
@@ -69,6 +70,10 @@ class _Report:
     known_cpu_s: float = 0.0
     wall_s: float = 2.0
     harness_cpu_s: float = 0.25
+    predicted_cpu_s: float = 0.0
+    stopped: tuple[Program, ...] = ()
+    kept: tuple[Kept, ...] = ()
+    parents: tuple[Program, ...] = ()
 
 
 def make_base(base: Path) -> Path:

@@ -1,26 +1,34 @@
 """Programs per CPU-minute, what of it is the harness, and whether a second worker helps.
 
     python benchmarks/throughput.py [--seed 1] [--inductor 40] [--eager 400] [--json]
+    python benchmarks/throughput.py --where 40 [--profiles inductor-sdpa inductor-flex]
     python benchmarks/throughput.py --virtual 40 --toolchain .venv-kernels/bin/python
 
 CPU seconds are those of the programs' processes (g++ included) and of the harness: drawing,
 rendering, watching and forking. Starting the fork server (importing torch once) is not counted.
 
-The second form is of programs of flex_attention on targets that are not there, forward alone; what
+The second form runs so many programs of each profile, then the same again under a profiler that
+looks at the stack every hundredth of a CPU second, and prints where the CPU time went.
+
+The third form is of programs of flex_attention on targets that are not there, forward alone; what
 was refused is left out.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
+import shutil
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
+from pathlib import Path
 
 from attnfuzz.actors.runs import RunSettings
 from attnfuzz.actors.sandbox.scratch import Scratch
@@ -33,6 +41,7 @@ from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.strategies.shards import stream
 
 SHARD = 10
+PRELOAD = Path(__file__).with_name("where_preload.py")
 VIRTUAL = ("virtual-sm90", "virtual-sm86", "interpreted-sm90")
 
 
@@ -54,6 +63,14 @@ class Rate:
     @property
     def harness_share(self) -> float:
         return self.harness_cpu_s / self.cpu_s
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where the CPU time of a profile's programs went: seconds by what they were spent on."""
+
+    rate: Rate
+    seconds: dict[str, float]
 
 
 def shards(seed: int, profile: str, programs: int) -> list[Shard]:
@@ -78,6 +95,37 @@ def measure(pool: Pool, work: Sequence[Shard]) -> Rate:
         harness_cpu_s=sum(report.harness_cpu_s for report in done),
         wall_s=wall_s,
     )
+
+
+def profiled(config: WorkerConfig, seed: int, profile: str, programs: int) -> Where:
+    """Programs of one profile with nothing beside them, and again with the profiler."""
+    work = shards(seed, profile, programs)
+    with contextlib.closing(InlinePool(config)) as pool:
+        measure(pool, shards(seed + 1, profile, SHARD))  # the first programs are colder
+        rate = measure(pool, work)
+    folder = Path(config.scratch) / f"where-{profile}"
+    folder.mkdir()
+    preload = shutil.copy(PRELOAD, folder)
+    with contextlib.closing(InlinePool(replace(config, preload=(str(preload),)))) as pool:
+        measure(pool, shards(seed + 1, profile, SHARD))
+        for file in folder.glob("cpu-*"):
+            file.unlink()
+        again = measure(pool, work)
+    seconds: dict[str, float] = defaultdict(float)
+    for file in sorted(folder.glob("cpu-*.json")):
+        for name, spent in json.loads(file.read_text()).items():
+            seconds[name] += spent
+    seconds["started and ended"] = max(0.0, again.cpu_s - sum(seconds.values()))
+    seconds["harness: drawing, rendering, watching, forking"] = again.harness_cpu_s
+    return Where(rate, dict(seconds))
+
+
+def tell_where(found: Where) -> None:
+    tell([found.rate])
+    whole = sum(found.seconds.values())
+    for name, seconds in sorted(found.seconds.items(), key=lambda one: -one[1]):
+        each = seconds / max(found.rate.programs, 1)
+        print(f"    {seconds / whole:6.1%}  {each:6.2f} CPU s a program  {name}")
 
 
 def measure_virtual(config: WorkerConfig, seed: int, count: int) -> list[Rate]:
@@ -117,10 +165,19 @@ def main() -> None:
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--inductor", type=int, default=40, help="programs in Inductor mode")
     options.add_argument("--eager", type=int, default=400, help="programs in eager and aot_eager")
+    options.add_argument("--where", type=int, default=0, help="programs of each profile")
+    options.add_argument("--profiles", nargs="+", default=["inductor-sdpa", "inductor-flex"])
     options.add_argument("--virtual", type=int, default=0, help="programs on each virtual target")
     options.add_argument("--toolchain", default=sys.executable, help="a Python with triton")
     options.add_argument("--json", action="store_true")
     chosen = options.parse_args()
+    if chosen.where:
+        print(f"{os.cpu_count()} cores, {platform.platform()}")
+        with Scratch.create() as scratch:
+            config = WorkerConfig(scratch=str(scratch.root))
+            for profile in chosen.profiles:
+                tell_where(profiled(config, chosen.seed, profile, chosen.where))
+        return
     if chosen.virtual:
         with Scratch.create() as scratch:
             config = WorkerConfig(

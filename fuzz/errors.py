@@ -28,7 +28,7 @@ SENTENCES = (
     ("attnfuzz.corpus.case", "CaseError"),
     ("attnfuzz.corpus.known_issues", "KnownIssueError"),
     ("attnfuzz.corpus.store.store", "StoreError"),
-    ("attnfuzz.fuzz.campaign.controller", "CampaignError"),
+    ("attnfuzz.fuzz.campaign.interruptions", "CampaignError"),
     ("attnfuzz.fuzz.campaign.config", "ConfigError"),
     ("attnfuzz.generators.reading.files", "ProgramError"),
 )

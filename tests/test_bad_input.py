@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from attnfuzz.fuzz.campaign.controller import ROOM_BYTES
+from attnfuzz.fuzz.campaign.interruptions import ROOM_BYTES
 from benchmarks.campaign_state import damage, inspect
 from tests.support.mounts import mounted
 

@@ -15,7 +15,8 @@ from attnfuzz.corpus.bucket import Tried
 from attnfuzz.corpus.store.store import State, Store
 from attnfuzz.fuzz.campaign.claim import claim
 from attnfuzz.fuzz.campaign.config import CampaignConfig
-from attnfuzz.fuzz.campaign.controller import Campaign, CampaignError, CampaignResult
+from attnfuzz.fuzz.campaign.controller import Campaign, CampaignResult
+from attnfuzz.fuzz.campaign.interruptions import CampaignError
 from attnfuzz.fuzz.pool.tasks import Answer, RunTask, ShardTask, Task, WorkerDied
 from attnfuzz.fuzz.report.live import Snapshot
 from attnfuzz.generators.model.outcome import FailureKind, Outcome

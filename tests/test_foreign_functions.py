@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from attnfuzz.actors.shard import Kept
 from attnfuzz.corpus.bucket import new_bucket
 from attnfuzz.corpus.case import Case, write_bucket, write_case
 from attnfuzz.corpus.signature import signature
 from attnfuzz.corpus.store.store import Store
 from attnfuzz.fuzz.campaign.config import CampaignConfig
-from attnfuzz.fuzz.campaign.controller import CampaignError
+from attnfuzz.fuzz.campaign.interruptions import CampaignError
 from attnfuzz.fuzz.campaign.resume import check_functions
 from attnfuzz.fuzz.errors import EXIT_BAD_INPUT, EXIT_CHANGED, EXIT_OK
 from attnfuzz.generators.kernels.specs import Function
@@ -22,6 +23,7 @@ from attnfuzz.generators.model.features import features
 from attnfuzz.generators.model.outcome import Failure, FailureKind, Layer, Outcome, Phase, Raised
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.strategies.swarm import UserFunction
+from tests.support.shard_reports import Report
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -84,9 +86,20 @@ def test_an_allowed_function_is_imported_and_called(scratch: Path, attnfuzz: Run
     assert ran.returncode == EXIT_CHANGED, ran.stdout + ran.stderr
 
 
-def test_a_resumed_campaign_calls_its_configurations_functions_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "left",
+    [
+        Report(0, failures=[(FOREIGN, Outcome(status="failed", failure=FAILURE))]),
+        Report(0, stopped=(FOREIGN,)),
+        Report(0, kept=(Kept(FOREIGN, ("a kernel",)),)),
+    ],
+    ids=["finding", "stopped", "kept"],
+)
+def test_a_resumed_campaign_calls_its_configurations_functions_alone(
+    tmp_path: Path, left: Report
+) -> None:
     with Store(tmp_path) as store:
-        store.add_failure(FOREIGN, Outcome(status="failed", failure=FAILURE))
+        store.record_shard(left)
         with pytest.raises(CampaignError, match=r"kernel\.target: expected one of .*, got foreign"):
             check_functions(CampaignConfig(minutes=1), store, tmp_path)
         named = CampaignConfig(minutes=1, functions=(UserFunction(target="foreign:attention"),))

@@ -20,7 +20,7 @@ from attnfuzz.corpus.store.lease import LEASE, Held, Lease, age_s, holder_of, is
 from attnfuzz.corpus.store.schema import is_on_network
 from attnfuzz.corpus.store.store import Store
 from attnfuzz.fuzz.campaign.claim import claim
-from attnfuzz.fuzz.campaign.controller import CampaignError
+from attnfuzz.fuzz.campaign.interruptions import CampaignError
 
 ROOT = Path(__file__).resolve().parent.parent
 

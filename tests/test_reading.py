@@ -16,7 +16,7 @@ import pytest
 
 from attnfuzz.corpus.store.store import DATABASE, Store, StoreError
 from attnfuzz.fuzz.campaign.claim import claim
-from attnfuzz.fuzz.campaign.controller import CampaignError
+from attnfuzz.fuzz.campaign.interruptions import CampaignError
 from attnfuzz.generators.model.program import Program
 from tests.support.fake_campaign import CONFIG, run
 from tests.support.fake_pool import raised

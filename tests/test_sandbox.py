@@ -182,6 +182,17 @@ def test_the_total_is_a_deadline_too(sandbox: Sandbox) -> None:
     assert failing(outcome) == HANG
 
 
+def test_what_compiles_for_longer_than_it_may_is_stopped_and_no_failure(sandbox: Sandbox) -> None:
+    body = "torch._dynamo.comptime.comptime(lambda ctx: [0 for _ in iter(int, 1)])"
+    job = Job(compile=Compile(fullgraph=False), budget_s=0.5)
+    outcome = sandbox.run(source(body, compiled=True), job)
+    assert (outcome.status, outcome.failure) == ("stopped", None), outcome
+    assert outcome.cost.cpu_s > 0.5 and "phase compile" in (outcome.rejection or "")
+    assert sandbox.processes() == []
+    endless = sandbox.run(source("while True: pass"), replace(HASTY, budget_s=0.5))
+    assert failing(endless) == HANG, "what does not compile has its deadlines"
+
+
 def test_a_stopped_program_is_a_hang(sandbox: Sandbox) -> None:
     # Long enough for a loaded machine to get as far as the signal.
     job = Job(deadlines=Deadlines(eager=6.0))

@@ -17,7 +17,7 @@ from rich.console import Console
 from attnfuzz.corpus.bucket import Bucket
 from attnfuzz.corpus.case import find_cases, read_case
 from attnfuzz.corpus.store.store import DATABASE, Store
-from attnfuzz.fuzz.campaign.controller import CampaignError
+from attnfuzz.fuzz.campaign.interruptions import CampaignError
 from attnfuzz.fuzz.campaign.launch import launch
 from attnfuzz.fuzz.campaign.resume import check_toolchain
 from attnfuzz.fuzz.report.bucket import Page, page_json, page_markdown, page_text

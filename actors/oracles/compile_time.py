@@ -42,6 +42,12 @@ def may_grow(program: Program, outcome: Outcome) -> bool:
     )
 
 
+def postponed(outcome: Outcome) -> Outcome:
+    """What becomes of a new program that may be worth the runs: they are made later."""
+    why = "how its compile time grows is to be seen"
+    return Outcome(status="stopped", rejection=why, features=outcome.features, cost=outcome.cost)
+
+
 def judged(program: Program, outcome: Outcome, run: Run) -> Outcome:
     """`outcome`, or the failure that runs of smaller programs show it to be."""
     smaller = [run(with_steps(program, fewer)) for fewer in (2 * STRIDE, STRIDE)]

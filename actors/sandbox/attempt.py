@@ -46,8 +46,10 @@ class Attempt:
     """Whether it was ended as its leader said so."""
     elsewhere: tuple[PartEnd, ...] = ()
     """What became of the parts of other nodes."""
+    over_budget: bool = False
+    """Whether it has used more CPU time than it was given."""
     disk_due: float = 0.0
-    """When its folder is looked at next, by time.monotonic()."""
+    """When its folder and CPU time are looked at next, by time.monotonic()."""
     watchdog: Watchdog = field(init=False)
 
     def __post_init__(self) -> None:

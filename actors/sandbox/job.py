@@ -164,6 +164,8 @@ class Job:
     backend, whatever the source says. `features`: report what the compiler did. `oracles` holds
     further settings of single oracles by name. `function` is the "module:name" that the program
     calls. `only_setup`: preload files are executed and the function is imported, nothing else.
+    A program that still compiles after `budget_s` CPU seconds is stopped, which is no failure; with
+    None there is no such limit. Other phases have short deadlines.
     """
 
     compile: Compile | None = None
@@ -182,6 +184,7 @@ class Job:
     oracles: dict[str, Any] = field(default_factory=dict)
     function: str | None = None
     only_setup: bool = False
+    budget_s: float | None = None
     deadlines: Deadlines = field(default_factory=Deadlines)
 
     @classmethod

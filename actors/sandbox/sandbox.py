@@ -295,6 +295,8 @@ class Sandbox:
         number = verdict.fatal_signal(attempt.directory)
         if number is not None:
             return verdict.of_signal(ending, number)
+        if attempt.over_budget:
+            return verdict.of_stopped(ending)
         if attempt.hang is not None:
             return verdict.of_hang(ending, *attempt.hang)
         if attempt.overfull is not None:

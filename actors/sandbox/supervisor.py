@@ -35,7 +35,7 @@ class Supervisor:
         poll.register(self.server.link, select.POLLIN)
         while not self._over():
             self._attend()
-            if self._over() or self._is_overfull():
+            if self._over() or self._takes_too_much():
                 continue
             left = self.attempt.watchdog.end - time.monotonic()
             if left <= 0 and self._is_late():  # before what is ready: a flood would hold us up
@@ -138,13 +138,19 @@ class Supervisor:
             self._hangs(why)
         return why is not None
 
-    def _is_overfull(self) -> bool:
-        """Looks from time to time at what the program has written, and ends it where that is too
-        much."""
+    def _takes_too_much(self) -> bool:
+        """Looks from time to time at what the program has written and at the CPU time that it has
+        used, and ends it where one is too much."""
         attempt = self.attempt
         if attempt.ended is not None or time.monotonic() < attempt.disk_due:
             return False
-        session = self.server.below()
+        session, budget_s = self.server.below(), attempt.job.budget_s
+        compiling = attempt.watchdog.phase is Phase.COMPILE and not attempt.told
+        if budget_s is not None and compiling:
+            attempt.over_budget = procs.cpu_seconds_of_all(session) > budget_s
+        if attempt.over_budget:
+            self.end_now()
+            return True
         found = disk.used(attempt.directory, session)
         attempt.disk_due = time.monotonic() + GLANCE_S
         if found.bytes <= self._disk_mb << 20:

@@ -124,6 +124,12 @@ def of_hang(ending: Ending, why: str, evidence: dict[str, str]) -> Outcome:
     return _failed(ending, FailureKind.HANG, raised, evidence | printed(ending.directory))
 
 
+def of_stopped(ending: Ending) -> Outcome:
+    """A child that was stopped as it used more CPU time than it was given."""
+    why = f"it used {ending.cost.cpu_s:.0f} s of CPU up to phase {ending.phase}"
+    return Outcome(status="stopped", rejection=why, cost=ending.cost)
+
+
 def of_overfull(ending: Ending, most_mb: int, evidence: dict[str, str]) -> Outcome:
     """A child that has written more than `most_mb` MiB, and was ended for it."""
     why = f"wrote more than {most_mb} MiB to its folder (limits.disk_mb), and was ended"

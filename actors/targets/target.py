@@ -61,6 +61,7 @@ class Target(ABC):
       them; with "none" there are no such programs.
     - `deterministic_gradients`: the same backward pass gives the same bits.
     - `heeds_kernel_options`: flex_attention's kernels run, whose options can change their numbers.
+    - `costs_known`: what programs cost here is in the table of `actors.cost`.
     - `starts_cold`: each program's process starts the device and its compilers anew, which takes
       longer than the program.
     - `can_confirm`: a replay here confirms or refutes what a virtual target has found.
@@ -78,6 +79,7 @@ class Target(ABC):
     ranks_seen: Literal["all", "first", "none"] = "all"
     deterministic_gradients: bool = True
     heeds_kernel_options: bool = False
+    costs_known: bool = False
     starts_cold: bool = False
     can_confirm: bool = False
     stand_in: StandIn | None = None

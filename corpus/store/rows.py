@@ -3,7 +3,7 @@ read as what is declared here (see `stored.row_of`)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -31,6 +31,10 @@ from attnfuzz.generators.reading.complaints import mismatch
 
 _CHECKED = ConfigDict(extra="forbid", strict=False)
 """Of rows; not strict, since text becomes a `State`."""
+
+NEW_PROGRAMS, KNOWN_CAUSES, RETRIED = "new programs", "known causes", "known cases again"
+OUTLIERS = "outliers"
+"""Some of the things that CPU time is spent on."""
 
 
 class State(StrEnum):
@@ -151,7 +155,8 @@ class Totals:
     reported in full too. Times are seconds. `cpu` is by what it was spent on, findings included.
     `attributed` counts by bucket the findings that counterfactuals gave it; of the
     `attributed_checked` that were minimized all the same, `attributed_wrong` were of another, as
-    "program: bucket, not bucket"."""
+    "program: bucket, not bucket". `longest` are the longest waits, in seconds, by their names, and
+    `outliers` how many programs that were stopped have ended how since."""
 
     shards: int = 0
     executed: int = 0
@@ -163,9 +168,24 @@ class Totals:
     attributed: Mapping[str, int] = field(default_factory=dict)
     attributed_checked: int = 0
     attributed_wrong: Mapping[str, int] = field(default_factory=dict)
+    longest: Mapping[str, float] = field(default_factory=dict)
+    outliers: Mapping[str, int] = field(default_factory=dict)
     cpu_s: float = 0.0
     wall_s: float = 0.0
     harness_cpu_s: float = 0.0
+    predicted_cpu_s: float = 0.0
+
+
+class KeptLike(Protocol):
+    """A program, and what of the compiler's behaviours it showed."""
+
+    @property
+    def program(self) -> Program:
+        """The program."""
+
+    @property
+    def shows(self) -> Sequence[str]:
+        """What it showed."""
 
 
 class Report(Protocol):
@@ -215,6 +235,22 @@ class Report(Protocol):
     @property
     def known_cpu_s(self) -> float:
         """CPU seconds of the programs that failed as is known."""
+
+    @property
+    def predicted_cpu_s(self) -> float:
+        """CPU seconds that the programs were predicted to use; 0 where that is not known."""
+
+    @property
+    def stopped(self) -> Sequence[Program]:
+        """Programs that took far longer than predicted."""
+
+    @property
+    def kept(self) -> Sequence[KeptLike]:
+        """Programs that showed what none had before."""
+
+    @property
+    def parents(self) -> Sequence[Program]:
+        """What the programs are mutants of."""
 
     @property
     def wall_s(self) -> float:

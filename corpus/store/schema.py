@@ -24,6 +24,7 @@ from sqlalchemy import (
     Table,
     create_engine,
     event,
+    func,
 )
 from sqlalchemy.dialects.sqlite import Insert, insert
 from sqlalchemy.exc import DBAPIError
@@ -276,6 +277,16 @@ def add_counts(connection: Connection, sort: str, values: Mapping[str, float]) -
     rows = [{"sort": sort, "name": name, "value": value} for name, value in values.items()]
     if rows:
         connection.execute(_ADD, rows)
+
+
+def keep_most(connection: Connection, sort: str, values: Mapping[str, float]) -> None:
+    """Keeps of each name the larger value, of what is recorded and of `values`."""
+    query = insert(COUNTS)
+    most = func.max(COUNTS.c.value, query.excluded.value)
+    query = query.on_conflict_do_update(["sort", "name"], set_={"value": most})
+    rows = [{"sort": sort, "name": name, "value": value} for name, value in values.items()]
+    if rows:
+        connection.execute(query, rows)
 
 
 def upsert(

@@ -15,7 +15,6 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from sqlalchemy import Connection, case, delete, func, select, update
-from sqlalchemy.dialects.sqlite import insert
 
 from attnfuzz.corpus.bucket import Bucket
 from attnfuzz.corpus.signature import signature
@@ -25,6 +24,7 @@ from attnfuzz.corpus.store.failure_rows import failure_rows
 from attnfuzz.corpus.store.inserts import as_found, insert_failure, put_bucket
 from attnfuzz.corpus.store.machine_deaths import record_death
 from attnfuzz.corpus.store.opening import Reading, Writing
+from attnfuzz.corpus.store.outliers import ended_how
 from attnfuzz.corpus.store.progress import Progress, record_progress
 from attnfuzz.corpus.store.rows import (
     ENDS,
@@ -45,10 +45,12 @@ from attnfuzz.corpus.store.schema import (
     VARIANTS,
     StoreError,
     add_counts,
+    keep_most,
     transaction,
     upsert,
 )
 from attnfuzz.corpus.store.severities import in_parts, record_severity
+from attnfuzz.corpus.store.shard_rows import TIMES, insert_shard
 from attnfuzz.corpus.store.stored import bucket_row, row_of
 from attnfuzz.generators.model.codec import outcome_to_data, to_data
 from attnfuzz.generators.model.outcome import Outcome
@@ -59,11 +61,6 @@ __all__ = ["DATABASE", "FailureRow", "State", "Store", "StoreError", "Totals"]
 DATABASE = "campaign.sqlite"
 
 Read = TypeVar("Read")
-
-_TIMES = ("cpu_s", "wall_s", "harness_cpu_s")
-
-NEW_PROGRAMS, KNOWN_CAUSES, RETRIED = "new programs", "known causes", "known cases again"
-"""Some of the things that CPU time is spent on."""
 
 
 class Store:
@@ -145,34 +142,19 @@ class Store:
     def record_shards(self, reports: Iterable[Report]) -> list[FailureRow]:
         """The same of several at once, which takes the disk little longer than one."""
         with self._writing() as connection:
-            return [row for report in reports for row in self._record(connection, report)]
-
-    def _record(self, connection: Connection, report: Report) -> list[FailureRow]:
-        values = {"index": report.index, "executed": report.executed, "report": _plain(report)}
-        added = connection.execute(insert(SHARDS).values(values).on_conflict_do_nothing())
-        if added.rowcount == 0:
-            return []
-        add_counts(connection, "sum", {"shards": 1, "executed": report.executed})
-        add_counts(connection, "sum", {name: getattr(report, name) for name in _TIMES})
-        programs = report.cpu_s + report.harness_cpu_s - report.known_cpu_s
-        add_counts(connection, "cpu", {NEW_PROGRAMS: programs, KNOWN_CAUSES: report.known_cpu_s})
-        add_counts(connection, "status", report.counts)
-        add_counts(connection, "key", report.by_key)
-        add_counts(connection, "rejection", report.rejections)
-        add_counts(connection, "feature", report.features)
-        found = [
-            insert_failure(
-                connection, program, outcome, report.index, report.target, report.hardware
-            )
-            for program, outcome in report.failures
-        ]
-        numbers = [number for number in found if number is not None]
-        return self._failures(connection, FAILURES.c.number.in_(numbers))
+            added = [insert_shard(connection, report) for report in reports]
+            parts = [FAILURES.c.number.in_(numbers) for numbers in added]
+            return [row for part in parts for row in self._failures(connection, part)]
 
     def count(self, sort: str, values: Mapping[str, float]) -> None:
         """Add to the sums of a sort, by name: see `Totals`."""
         with self._writing() as connection:
             add_counts(connection, sort, values)
+
+    def keep_longest(self, values: Mapping[str, float]) -> None:
+        """Write down waits, in seconds by their names, that are longer than those recorded."""
+        with self._writing() as connection:
+            keep_most(connection, "longest", values)
 
     def record_death(self, program: str, machine: str) -> None:
         """Write down that a machine has died while the program with that id ran."""
@@ -193,7 +175,7 @@ class Store:
                 one = row_of(CountRow, row, self.path, row["name"])
                 sums.setdefault(one.sort, {})[one.name] = one.value
         whole = {sort: {n: int(v) for n, v in named.items()} for sort, named in sums.items()}
-        times = {name: sums.get("sum", {}).get(name, 0.0) for name in _TIMES}
+        times = {name: sums.get("sum", {}).get(name, 0.0) for name in TIMES}
         return Totals(
             shards=whole.get("sum", {}).get("shards", 0),
             executed=whole.get("sum", {}).get("executed", 0),
@@ -205,6 +187,8 @@ class Store:
             attributed=whole.get("attributed", {}),
             attributed_checked=whole.get("sum", {}).get("attributed_checked", 0),
             attributed_wrong=whole.get("attributed_wrong", {}),
+            longest=sums.get("longest", {}),
+            outliers=ended_how(whole.get("outlier", {})),
             **times,
         )
 
@@ -391,10 +375,3 @@ class Store:
 
     def _reading(self) -> Any:
         return transaction(self._engine, self.path, writes=False)
-
-
-def _plain(report: Report) -> dict[str, Any]:
-    """Everything in the report but the failures, which have rows of their own, and the features,
-    most of it by far, of which the sums are kept."""
-    elsewhere = ("failures", "features")
-    return {name: value for name, value in sorted(vars(report).items()) if name not in elsewhere}

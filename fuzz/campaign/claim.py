@@ -15,7 +15,7 @@ from typing import IO
 from attnfuzz.corpus.store.lease import Held, Lease, holder_of
 from attnfuzz.corpus.store.opening import LOCK
 from attnfuzz.corpus.store.store import DATABASE
-from attnfuzz.fuzz.campaign.controller import CampaignError
+from attnfuzz.fuzz.campaign.interruptions import CampaignError
 from attnfuzz.generators.reading.files import regular_or_missing
 
 WITHOUT_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)

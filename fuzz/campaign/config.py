@@ -138,6 +138,9 @@ class CampaignConfig(_Section):
     retry: bool = True
     steering: bool = True
     counterfactuals: bool = True
+    budgets: bool = False
+    yields: bool = False
+    feedback: bool = False
 
     @model_validator(mode="after")
     def _some_weight(self) -> CampaignConfig:

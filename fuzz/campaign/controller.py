@@ -6,29 +6,35 @@ read off the store; so a campaign that was killed at any instant goes on where i
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import shutil
-import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType
 
 import psutil
 
-from attnfuzz.actors.shard import Shard, ShardReport
-from attnfuzz.corpus.store.store import RETRIED, Store
-from attnfuzz.fuzz.campaign.config import CampaignConfig, profiles_on
-from attnfuzz.fuzz.campaign.findings_queue import FindingsQueue, Work, cpu_s
+from attnfuzz.actors.shard import ShardReport
+from attnfuzz.corpus.store.rows import RETRIED
+from attnfuzz.corpus.store.store import Store
+from attnfuzz.fuzz.campaign.config import CampaignConfig
+from attnfuzz.fuzz.campaign.findings_queue import FindingsQueue, Work
+from attnfuzz.fuzz.campaign.interruptions import (
+    ROOM_BYTES,
+    ROOM_S,
+    CampaignError,
+    disk_errors,
+    has_room,
+    signals,
+)
+from attnfuzz.fuzz.campaign.outliers import Outlier, Outliers
 from attnfuzz.fuzz.campaign.recorder import Recorder
 from attnfuzz.fuzz.campaign.retry import Again, Retry
 from attnfuzz.fuzz.campaign.schedule import FairShare, Timetable
-from attnfuzz.fuzz.campaign.shard_numbers import ShardNumbers
+from attnfuzz.fuzz.campaign.shards import Shards
 from attnfuzz.fuzz.campaign.views import bucket_views
+from attnfuzz.fuzz.campaign.waits import NO_PROGRAM, NewPrograms
 from attnfuzz.fuzz.pool.pool import Pool
 from attnfuzz.fuzz.pool.tasks import (
     Finished,
@@ -38,16 +44,16 @@ from attnfuzz.fuzz.pool.tasks import (
     Task,
     TaskFailed,
     WorkerDied,
+    cpu_s,
     target_of,
 )
 from attnfuzz.fuzz.report.live import Snapshot, Watcher
 
-UNSTEERED_OF = 10
-"""Of how many shards one is drawn as if nothing were known: to see what hides behind what is, and
-that it is still there."""
-
 ABSENT_S = 600.0
 """Seconds that a variant waits for a worker of its target, where there is none."""
+
+Owner = Work | Outlier | Again | None
+"""What a task is for; None for a shard's."""
 
 TICK_S = 0.5
 GRACE_S = 30.0
@@ -55,16 +61,6 @@ GRACE_S = 30.0
 
 MAX_DEFECTS = 20
 """Tasks lost by our own fault after which a campaign stops: something is wrong with everything."""
-
-ROOM_BYTES = 16 << 20
-ROOM_S = 600.0
-"""Seconds that a campaign waits for that much room on its directory's disk."""
-
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
-
-
-class CampaignError(Exception):
-    """The campaign cannot begin or go on; one sentence. What is saved is whole."""
 
 
 @dataclass(frozen=True)
@@ -115,10 +111,11 @@ class Campaign:
             scratch or Path(tempfile.gettempdir()),
             clock,
         )
+        self._outliers = Outliers(store, self._queue.buckets, config.targets, clock)
         self._retry = Retry(config, directory, pool.environment().get("torch", "unknown"))
-        self._owners: dict[Handle, Work | Again | None] = {}
+        self._owners: dict[Handle, Owner] = {}
         self._held: list[Work] = []
-        self._numbers = ShardNumbers(config.seed, config.targets, store.shard_indices(), max_shards)
+        self._shards = Shards(config, store, self._queue.buckets, max_shards)
         self._stop = threading.Event()
         self._defects: list[str] = []
         self._lost = 0
@@ -126,6 +123,7 @@ class Campaign:
         self._full_since: float | None = None
         self._executed_before = store.totals().executed
         self._started = clock()
+        self._new_programs = NewPrograms(self._started)
 
     def stop(self) -> None:
         """Ask a running campaign to end; what runs is abandoned and done again when resumed."""
@@ -133,10 +131,12 @@ class Campaign:
 
     def run(self) -> CampaignResult:
         """Run to the end. Raises CampaignError when it cannot go on (the disk is full, say)."""
-        with _signals(self.stop), disk_errors(self._directory):
+        with signals(self.stop), disk_errors(self._directory):
             self._started = self._clock()
+            self._new_programs = NewPrograms(self._started)
             ended = self._loop()
             self._queue.close()
+            self._new_programs.close(self._clock())
             snapshot = self._snapshot("done")
             self._on_snapshot(snapshot)
             self._recorder.record(snapshot, self._clock())
@@ -190,19 +190,31 @@ class Campaign:
         while self._pool.free and not self._stop.is_set():
             now = self._clock()
             shard = self._next_shard(now - self._started)
-            work = None
+            work, outlier = None, None
             if shard is None or self._fair.investigate_next(now):
-                work = self._queue.next_work(shard is not None, self._pool.takes)
-            if work is not None:
+                outlier = self._outlier() if self._outliers.overdue else None
+                if outlier is None:
+                    work = self._queue.next_work(shard is not None, self._pool.takes)
+                if work is None and outlier is None:
+                    outlier = self._outlier()
+            if outlier is not None:
+                self._start(outlier.task, outlier)
+            elif work is not None:
                 self._held.append(work)  # a variant may be for another target than its finding
                 self._start_held()
             elif shard is not None:
-                self._start(ShardTask(self._shard(shard)), None)
+                self._start(ShardTask(self._shards.take(shard)), None)
             elif (again := self._again()) is not None:
                 self._start(again.task, again)
             else:
                 return self._waits(now - self._started)
         return self._waits(self._clock() - self._started)
+
+    def _outlier(self) -> Outlier | None:
+        """A program that was stopped and is run again, while there is time for it."""
+        if self._timetable.must_wind_down(self._clock() - self._started):
+            return None
+        return self._outliers.next_work(self._pool.takes)
 
     def _again(self) -> Again | None:
         """What is known and due to be tried again, where a worker is free for it."""
@@ -225,36 +237,25 @@ class Campaign:
         """Whether something would be done if there were a worker for it."""
         if self._held or self._queue.lacks_worker:
             return True
-        return self._timetable.may_find(elapsed, self._queue.pending > 0) and self._numbers.left
+        if self._outliers.waiting and not self._timetable.must_wind_down(elapsed):
+            return True
+        return self._timetable.may_find(elapsed, self._queue.pending > 0) and self._shards.left
 
-    def _start(self, task: Task, owner: Work | Again | None) -> None:
+    def _start(self, task: Task, owner: Owner) -> None:
         hardware = owner.hardware if isinstance(owner, Work) else None
         handle = self._pool.submit(task, hardware)
         self._owners[handle] = owner
-        self._fair.start(handle, owner is not None, self._clock())
+        now = self._clock()
+        self._fair.start(handle, owner is not None, now)
+        if owner is None:
+            self._new_programs.start(handle, now)
 
     def _next_shard(self, elapsed: float) -> int | None:
         """The least index not done and not running, for whose target a slot is free."""
         if not self._timetable.may_find(elapsed, self._queue.pending > 0):
+            self._new_programs.pause(self._clock())
             return None
-        return self._numbers.next(self._pool.takes)
-
-    def _shard(self, index: int) -> Shard:
-        target = self._numbers.take(index)
-        # What is known from the beginning, and no more: the programs must not depend on what was
-        # found when.
-        known = tuple(self._queue.buckets.known_on(target)) if self._config.steering else ()
-        return Shard(
-            campaign_seed=self._config.seed,
-            index=index,
-            size=self._config.shard_size,
-            target=target,
-            profiles=tuple(sorted(profiles_on(target, self._config).items())),
-            functions=self._config.functions,
-            known_keys=self._queue.buckets.settled_keys(),
-            known=known,
-            clear_of=() if index % UNSTEERED_OF == UNSTEERED_OF - 1 else known,
-        )
+        return self._shards.find(self._pool.takes)
 
     def _take_all(self, finished: Sequence[Finished]) -> None:
         """Record what came back, then act on it. All shards are one write to the disk, so that many
@@ -262,7 +263,11 @@ class Campaign:
         shards: list[ShardReport] = []
         for one in finished:
             owner = self._take(one)
-            if isinstance(owner, Again):
+            if isinstance(owner, Outlier):
+                row = self._outliers.report(owner, one)
+                if row is not None:
+                    self._queue.receive(row)
+            elif isinstance(owner, Again):
                 self._retry.report(owner, one.result)
                 self._store.count("cpu", {RETRIED: cpu_s(one.result)})
             elif owner is not None and isinstance(one.result, NoWorker):
@@ -271,11 +276,14 @@ class Campaign:
                 self._queue.report(owner, one.result)
             else:
                 assert isinstance(one.task, ShardTask)
-                shards.append(_shard_report(one.task.shard.index, one))
+                report = self._shards.receive(_shard_report(one.task.shard.index, one))
+                self._new_programs.stop(one.handle, report.starts, self._clock())
+                self._outliers.receive(report.stopped, report.target)
+                shards.append(report)
         for row in self._store.record_shards(shards) if shards else ():
             self._queue.receive(row)
 
-    def _take(self, finished: Finished) -> Work | Again | None:
+    def _take(self, finished: Finished) -> Owner:
         """Takes note of one result, and gives whose it is."""
         owner = self._owners.pop(finished.handle)
         self._fair.stop(finished.handle, self._clock())
@@ -315,6 +323,8 @@ class Campaign:
             doing=doing,
             pending=self._queue.pending,
             waits_s=self._queue.waits_s,
+            longest={NO_PROGRAM: self._new_programs.longest} | self._queue.longest_waits,
+            stopped=by_status.get("stopped", 0),
             not_run=by_status.get("not_run", 0),
             lost=self._lost,
             defects=by_status.get("defect", 0) + len(self._defects) + len(self._queue.defects),
@@ -329,42 +339,3 @@ def _shard_report(index: int, finished: Finished) -> ShardReport:
         return ShardReport.lost(index, why)
     assert isinstance(answer, ShardReport)
     return replace(answer, hardware=finished.hardware)
-
-
-def has_room(directory: Path) -> bool:
-    """Whether the disk has room for what a step writes. Where it has not, nothing is taken from the
-    workers until it has."""
-    return shutil.disk_usage(directory).free >= ROOM_BYTES
-
-
-@contextlib.contextmanager
-def _signals(stop: Callable[[], None]) -> Iterator[None]:
-    """SIGINT and SIGTERM ask the campaign to stop; a second SIGINT interrupts it at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        stop()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def disk_errors(directory: Path) -> Iterator[None]:
-    """A disk that is full in the middle ends the campaign in one sentence."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in FULL:
-            raise
-        where = error.filename or directory
-        raise CampaignError(
-            f"{where}: {error.strerror}; what was saved before is whole, and --resume goes on."
-        ) from error

@@ -18,7 +18,8 @@ from attnfuzz.corpus.bucket import Bucket
 from attnfuzz.corpus.known_before import write_known_before
 from attnfuzz.corpus.known_issues import load_known_issues, match
 from attnfuzz.corpus.signature import signature
-from attnfuzz.corpus.store.store import KNOWN_CAUSES, FailureRow, State, Store
+from attnfuzz.corpus.store.rows import KNOWN_CAUSES
+from attnfuzz.corpus.store.store import FailureRow, State, Store
 from attnfuzz.fuzz.campaign.bucket_assignment import flaky_key
 from attnfuzz.fuzz.campaign.bucket_index import BucketIndex
 from attnfuzz.fuzz.campaign.config import CampaignConfig
@@ -31,7 +32,8 @@ from attnfuzz.fuzz.campaign.finding_stages import (
 )
 from attnfuzz.fuzz.campaign.investigation import Investigation
 from attnfuzz.fuzz.campaign.known_buckets import load_known
-from attnfuzz.fuzz.pool.tasks import Answer, ReproRun, Task, target_of
+from attnfuzz.fuzz.campaign.waits import Waiting
+from attnfuzz.fuzz.pool.tasks import Answer, Task, cpu_s, target_of
 from attnfuzz.fuzz.reduce.attribute import Suspect
 from attnfuzz.fuzz.reduce.deadlines import candidate_s, first_deadline_only
 from attnfuzz.generators.model.outcome import Failure
@@ -102,7 +104,7 @@ class FindingsQueue:
         )
         self._others: Counter[tuple[str, str]] = Counter()
         self._parked = 0
-        self._since: dict[str, float] = {}
+        self._unrun = Waiting(clock)
         self._at_work: list[Investigation] = []
         self._wound_down = False
         self.lacks_worker = False
@@ -128,10 +130,14 @@ class FindingsQueue:
     @property
     def waits_s(self) -> float:
         """For how many seconds the finding has waited that has waited longest for its first run,
-        or since its last, while others were looked into; 0 where none waits."""
-        waiting = [row.program_id for rows in self._waiting.values() for row in rows]
-        waiting += [one.id for one in self._queue]
-        return max((self._clock() - self._since[name] for name in waiting), default=0.0)
+        while others were looked into; 0 where none waits."""
+        behind = [row.program_id for rows in self._waiting.values() for row in rows]
+        return self._unrun.seconds([*behind, *(one.id for one in self._queue)])
+
+    @property
+    def longest_waits(self) -> dict[str, float]:
+        """The longest waits of cheap findings that are over, in seconds, by what they were."""
+        return self._unrun.longest
 
     @property
     def pending(self) -> int:
@@ -158,7 +164,7 @@ class FindingsQueue:
         if is_of_machine(row.outcome):
             self._store.update_failure(row.program_id, State.SET_ASIDE)
             return
-        self._since.setdefault(row.program_id, self._clock())
+        self._unrun.begin(row.program_id, candidate_s(row.outcome, self._context.deadlines))
         suspects: Sequence[Suspect] = ()
         if row.bucket is None:
             bucket = self._explained_by(row)
@@ -167,6 +173,7 @@ class FindingsQueue:
                 self._take_duplicate(row, bucket)
                 return
             if self._flaky[flaky_key(row)] >= MAX_FLAKY_PER_KEY:
+                self._unrun.end(row.program_id, behind=True)
                 self._store.update_failure(row.program_id, State.FLAKY)
                 return
             alike = _alike(row)
@@ -188,6 +195,7 @@ class FindingsQueue:
         return suspects_of(row, self._context) if fresh else []
 
     def _take_duplicate(self, row: FailureRow, bucket: Bucket) -> None:
+        self._unrun.end(row.program_id, behind=True)
         joined = self.buckets.joined(bucket, _failure(row))
         self._store.update_failure(row.program_id, State.DUPLICATE, bucket=joined)
         self.buckets.put(joined)
@@ -197,7 +205,7 @@ class FindingsQueue:
         context, failure = self._context, _failure(row)
         known = match(failure, row.program, context.environment_of(row), context.issues)
         seconds = candidate_s(row.outcome, context.deadlines)
-        since = self._since[row.program_id]
+        since = self._unrun.begin(row.program_id, seconds)
         investigation = Investigation(row, known, seconds, since, suspects)
         self._stages[investigation.id] = first_stage(investigation, context)
         self._queue.append(investigation)
@@ -232,6 +240,7 @@ class FindingsQueue:
                 work = self._work_of(investigation)
                 if work is not None:
                     self._at_work.append(investigation)
+                    self._unrun.end(investigation.id)
                     return work
 
     def _holds_a_worker(self, investigation: Investigation, finding: bool) -> bool:
@@ -338,6 +347,10 @@ class FindingsQueue:
         """Counts what was spent on the findings that are still under investigation."""
         for investigation in self._context.active:
             self._count_cpu(investigation)
+        for investigation in self._queue:
+            self._unrun.end(investigation.id)
+        for row in (row for rows in self._waiting.values() for row in rows):
+            self._unrun.end(row.program_id, behind=True)
 
     def _count_cpu(self, investigation: Investigation, known: bool = False) -> None:
         """Records what was spent on a finding: on which stages, or on what is known."""
@@ -374,13 +387,6 @@ def _alike(row: FailureRow) -> Alike:
 def _failure(row: FailureRow) -> Failure:
     assert row.outcome.failure is not None
     return row.outcome.failure
-
-
-def cpu_s(answer: Answer) -> float:
-    """CPU seconds that a task's programs or scripts used, as far as it came back."""
-    if not isinstance(answer, list):
-        return 0.0
-    return sum(one.cpu_s if isinstance(one, ReproRun) else one.cost.cpu_s for one in answer)
 
 
 def _reliability(store: Store) -> dict[str, str]:

@@ -15,7 +15,8 @@ from attnfuzz.corpus.known_issues import load_known_issues
 from attnfuzz.corpus.store.store import Store
 from attnfuzz.fuzz.campaign.claim import claim
 from attnfuzz.fuzz.campaign.config import CampaignConfig
-from attnfuzz.fuzz.campaign.controller import Campaign, CampaignError, CampaignResult, disk_errors
+from attnfuzz.fuzz.campaign.controller import Campaign, CampaignResult
+from attnfuzz.fuzz.campaign.interruptions import CampaignError, disk_errors
 from attnfuzz.fuzz.campaign.known_buckets import load_known
 from attnfuzz.fuzz.campaign.resume import check_functions, check_same, check_toolchain
 from attnfuzz.fuzz.campaign.workers import check_workers, open_workers

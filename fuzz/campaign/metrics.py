@@ -41,7 +41,7 @@ class Metrics:
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + EVERY_S
-        for outcome in ("passed", "rejected", "failed", "not_run"):
+        for outcome in ("passed", "rejected", "failed", "stopped", "not_run"):
             self._programs.set(getattr(snapshot, outcome), {"outcome": outcome})
         self._buckets.set(sum(one.state in ("done", "known") for one in snapshot.buckets))
         self._pending.set(snapshot.pending)

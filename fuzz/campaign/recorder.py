@@ -43,3 +43,4 @@ class Recorder:
             busy=snapshot.busy,
         )
         self._store.record_progress(moment)
+        self._store.keep_longest(snapshot.longest)

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from attnfuzz.corpus.store.kept import kept_programs
+from attnfuzz.corpus.store.outliers import outliers
 from attnfuzz.corpus.store.store import Store
 from attnfuzz.fuzz.campaign.config import CampaignConfig
-from attnfuzz.fuzz.campaign.controller import CampaignError
+from attnfuzz.fuzz.campaign.interruptions import CampaignError
 from attnfuzz.fuzz.environment import toolchain_differences
 from attnfuzz.generators.kernels.registry import plugin_of
+from attnfuzz.generators.model.codec import program_id
 from attnfuzz.generators.reading.complaints import mismatch
 from attnfuzz.generators.reading.safe_yaml import short
 
@@ -39,16 +42,19 @@ def check_same(config: CampaignConfig, store: Store, directory: Path) -> None:
 
 
 def check_functions(config: CampaignConfig, store: Store, directory: Path) -> None:
-    """Raises CampaignError where a finding that is left to look into calls a function that `config`
-    does not name: what lies in a directory is data, and nothing in it is imported."""
+    """Raises CampaignError where what is left to run calls a function that `config` does not name
+    (findings, programs that were stopped, or were kept): what lies in a directory is data, and
+    nothing in it is imported."""
     ours = {function.target for function in config.functions}
-    for row in store.pending():
-        for program in (row.program, row.best):
-            target = plugin_of(program).imports(program.kernel) if program is not None else None
-            if target is not None and target not in ours:
-                where = f"{directory}: program {row.program_id}: kernel.target"
-                allowed = "one of the configuration's functions"
-                raise CampaignError(f"{mismatch(where, allowed, target)}.")
+    there = [one for row in store.pending() for one in (row.program, row.best) if one is not None]
+    there += [program for program, _ in store.read(outliers)]
+    there += [kept.program for _, kept in store.read(kept_programs)]
+    for program in there:
+        target = plugin_of(program).imports(program.kernel)
+        if target is not None and target not in ours:
+            where = f"{directory}: program {program_id(program)}: kernel.target"
+            allowed = "one of the configuration's functions"
+            raise CampaignError(f"{mismatch(where, allowed, target)}.")
 
 
 def check_toolchain(

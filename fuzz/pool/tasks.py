@@ -86,3 +86,10 @@ class Finished:
     task: Task
     result: Answer
     hardware: str | None = None
+
+
+def cpu_s(answer: Answer) -> float:
+    """CPU seconds that a task's programs or scripts used, as far as it came back."""
+    if not isinstance(answer, list):
+        return 0.0
+    return sum(one.cpu_s if isinstance(one, ReproRun) else one.cost.cpu_s for one in answer)

@@ -46,6 +46,9 @@ def totals(store: Store) -> Totals:
         attributed=sum(sums.attributed.values()),
         attributed_checked=sums.attributed_checked,
         attributed_wrong=sorted(sums.attributed_wrong),
+        longest=sums.longest,
+        outliers=sums.outliers,
+        predicted=(sums.predicted_cpu_s, sums.cpu_s),
     )
 
 

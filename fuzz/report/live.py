@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Literal, TextIO
 
 from rich.console import Group, RenderableType
@@ -45,10 +45,11 @@ class BucketView:
 class Snapshot:
     """A campaign at one moment. Programs are counted since the campaign began, resumed runs
     included; `rate` is programs per second of this run. `cpu` is the share of the machine's CPU
-    time in use, 0 to 1. `defects` counts tasks that failed by our own fault, `not_run` programs
-    whose preload file or own function failed first, `lost` tasks of this run that no worker
-    survived, `spread` workers that are on several nodes each, `waits_s` for how long the finding
-    has waited that has waited longest."""
+    time in use, 0 to 1. `defects` counts tasks that failed by our own fault, `stopped` programs
+    that compiled for too long, `not_run` those whose preload file or own function failed first,
+    `lost` tasks of this run that no worker survived, `spread` workers that are on several nodes
+    each, `waits_s` for how long the finding has waited that has waited longest, `longest` the
+    longest waits of this run so far, in seconds, by what they were for."""
 
     elapsed_s: float
     left_s: float
@@ -65,7 +66,9 @@ class Snapshot:
     spread: int = 0
     pending: int = 0
     waits_s: float = 0.0
+    longest: Mapping[str, float] = field(default_factory=dict)
     defects: int = 0
+    stopped: int = 0
     not_run: int = 0
     lost: int = 0
     buckets: tuple[BucketView, ...] = ()
@@ -87,6 +90,7 @@ def line(snapshot: Snapshot) -> str:
         f"{clock(s.elapsed_s)} ({clock(s.left_s)} left)",
         f"{counted(s.executed, 'program')} ({s.rate:.1f}/s): {s.passed:,} passed, "
         f"{s.rejected:,} rejected, {s.failed:,} failed"
+        + (f", {s.stopped:,} stopped" if s.stopped else "")
         + (f", {s.not_run:,} not run" if s.not_run else ""),
         f"{counted(bucket_count(s), 'bucket')}, {_known(s)}{s.pending} pending{_waiting(s)}",
         f"{_workers(s)}, CPU {s.cpu:.0%}",
@@ -143,6 +147,7 @@ def view(snapshot: Snapshot) -> RenderableType:
         Text(f"{s.passed:,} passed", style="green"),
         Text(f"{s.rejected:,} rejected", style="yellow"),
         Text(f"{s.failed:,} failed", style="red"),
+        *([f"{s.stopped:,} stopped"] if s.stopped else []),
         *([f"{s.not_run:,} not run"] if s.not_run else []),
         *([f"{counted(s.lost, 'task')} lost"] if s.lost else []),
     )

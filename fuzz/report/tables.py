@@ -77,7 +77,9 @@ class Row:
 class Totals:
     """What a campaign has executed: counts of programs by status, and shards; CPU seconds by what
     they were spent on; how many findings counterfactuals gave to a known cause, how many of those
-    were minimized all the same, and the ones that turned out to be of another."""
+    were minimized all the same, and the ones that turned out to be of another; its longest waits,
+    in seconds; how many programs that were stopped have ended how since; the CPU seconds that
+    programs were predicted to take, and those that they took."""
 
     shards: int = 0
     executed: int = 0
@@ -86,6 +88,9 @@ class Totals:
     attributed: int = 0
     attributed_checked: int = 0
     attributed_wrong: Sequence[str] = ()
+    longest: Mapping[str, float] = field(default_factory=dict)
+    outliers: Mapping[str, int] = field(default_factory=dict)
+    predicted: tuple[float, float] = (0.0, 0.0)
 
 
 def rank(row: Row) -> tuple[bool, bool, int, int, bool, bool, int, str]:
@@ -167,6 +172,15 @@ def spent(totals: Totals) -> list[str]:
         checks = f"{totals.attributed_checked} minimized all the same, {wrong} of another cause"
         lines.append(f"{told} given to a known cause by counterfactuals, {checks}")
         lines += [f"  {one}" for one in totals.attributed_wrong]
+    if totals.predicted[0]:
+        guess, took = totals.predicted
+        lines.append(f"new programs took {took:,.0f} CPU s; {guess:,.0f} were predicted")
+    if totals.outliers:
+        ends = ", ".join(f"{count} {how}" for how, count in sorted(totals.outliers.items()))
+        lines.append(f"of the programs that were stopped, since: {ends}")
+    waits = [f"{seconds:,.0f} s {name}" for name, seconds in sorted(totals.longest.items())]
+    if waits:
+        lines.append(f"longest: {', '.join(waits)}")
     return lines
 
 
@@ -208,6 +222,8 @@ def triage_json(
         "attributed": totals.attributed,
         "attributed_checked": totals.attributed_checked,
         "attributed_wrong": list(totals.attributed_wrong),
+        "outliers": totals.outliers,
+        "longest_s": {name: round(seconds, 1) for name, seconds in sorted(totals.longest.items())},
         "buckets": [row_json(row) for row in worst_first(rows)],
         "apart": [row_json(row) for row in worst_first(apart)],
     }

@@ -194,11 +194,12 @@ class Outcome:
     """`rejected` is by design; `rejection` then says which refusal. `not_run`: a preload file
     raised, or a function of one's own is not to be had, which `rejection` says in a sentence.
     `lost`: the worker did not survive the run, or failed itself, and `rejection` says which.
+    `stopped`: it took more CPU time than a new program may, and is run again later.
     `features` are what the compiler did, as short strings; `kernels` those it compiled, where a
     virtual card was asked to load them. `skipped` names oracles that did not apply, and why."""
 
     __pydantic_config__ = STRICT
-    status: Literal["passed", "rejected", "failed", "not_run", "lost"]
+    status: Literal["passed", "rejected", "failed", "stopped", "not_run", "lost"]
     failure: Failure | None = None
     rejection: str | None = None
     features: tuple[str, ...] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from attnfuzz.actors.shard import Kept
 from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Layer, Outcome, Phase
 from attnfuzz.generators.model.program import Program
 
@@ -25,6 +26,10 @@ class Report:
     known_cpu_s: float = 0.0
     wall_s: float = 2.0
     harness_cpu_s: float = 0.25
+    predicted_cpu_s: float = 0.0
+    stopped: tuple[Program, ...] = ()
+    kept: tuple[Kept, ...] = ()
+    parents: tuple[Program, ...] = ()
 
 
 def wrong(output: str = "out") -> Outcome:

@@ -17,4 +17,4 @@ class CpuTarget(Target):
         return f"torch {probe['torch']} with {os.environ.get('CXX', 'g++')}"
 
 
-TARGETS = (CpuTarget("cpu", "cpu"),)
+TARGETS = (CpuTarget("cpu", "cpu", costs_known=True),)

@@ -1,5 +1,4 @@
-"""Methods by which ranks share one attention: what is valid, how it is written and simplified, and
-that any number of ranks gives what one does."""
+"""Methods by which ranks share one attention: what is valid, how it is written and simplified."""
 
 from __future__ import annotations
 
@@ -12,10 +11,8 @@ from typing import Any
 import pytest
 
 from attnfuzz.actors.child.simulation.turns import Stuck, Turns
-from attnfuzz.actors.sandbox.job import Job, launched_ranks_of, ranks_of, simulated_ranks_of
-from attnfuzz.actors.sandbox.sandbox import Sandbox
-from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
-from attnfuzz.generators.kernels.specs import Flex, Handwritten, Sdpa
+from attnfuzz.actors.sandbox.job import launched_ranks_of, ranks_of, simulated_ranks_of
+from attnfuzz.generators.kernels.specs import Handwritten, Sdpa
 from attnfuzz.generators.methods.registry import KINDS, plugin_for
 from attnfuzz.generators.methods.sharding import chunks
 from attnfuzz.generators.methods.specs import (
@@ -32,11 +29,9 @@ from attnfuzz.generators.model.features import features
 from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Layer, Phase
 from attnfuzz.generators.model.program import (
     Compile,
-    Input,
     Mesh,
     Program,
     Shape,
-    Surround,
     Training,
 )
 from attnfuzz.generators.model.validity import problems
@@ -46,140 +41,14 @@ from attnfuzz.generators.shrink.candidates import candidates
 from attnfuzz.generators.strategies.shapes import cost
 from attnfuzz.generators.strategies.shards import generate
 from attnfuzz.generators.strategies.swarm import MAX_COST
+from tests.support.method_programs import (
+    BY_MANAGER,
+    PROGRAMS,
+    UNEVEN,
+    program,
+)
 
 GOLDEN = Path(__file__).parent / "golden" / "methods"
-DOCUMENTS = masks.Documents(causal=True)
-PER_HEAD = masks.And(left=masks.Causal(), right=masks.Documents(per_batch=True))
-
-
-def program(method: Any, degree: int = 4, **changes: Any) -> Program:
-    """An ordinary program of that method: a mask, gradients, two heads for each rank."""
-    by_heads = isinstance(method, Heads | Ulysses)
-    heads = 2 * degree if by_heads else 2
-    kernel: Any = Handwritten()
-    mask: Any = DOCUMENTS
-    training: Training | None = Training()
-    length = 4 * degree
-    if isinstance(method, Ring):
-        kernel = Sdpa(backend="math")
-    if isinstance(method, ContextParallel):
-        kernel, mask = Sdpa(mask_form="is_causal"), masks.Causal()
-    if isinstance(method, FlexContextParallel):
-        kernel, length, training = Flex(block_mask=BlockMaskSpec()), 256 * degree, None
-    whole = Program(
-        kernel=kernel, mask=mask, training=training,
-        shape=Shape(q_heads=heads, kv_heads=heads, q_len=length, kv_len=length, head_dim=8),
-        mesh=Mesh(world_size=degree, method=method),
-    )  # fmt: skip
-    return replace(whole, **changes)
-
-
-METHODS = {
-    "heads": Heads(),
-    "all-gather": AllGather(),
-    "all-gather-collective": AllGather(by="collective"),
-    "ulysses": Ulysses(),
-    "ulysses-collective": Ulysses(by="collective"),
-    "ring": Ring(),
-    "ring-zigzag": Ring(order="zigzag"),
-    "ring-striped": Ring(order="striped"),
-    "ring-lse": Ring(order="zigzag", return_lse=True),
-    "ring-of-ulysses": Ring(order="zigzag", ulysses=2),
-    "context-parallel": ContextParallel(),
-    "context-parallel-balanced": ContextParallel(balance="head_tail", rotate="alltoall"),
-    "context-parallel-efficient": ContextParallel(balance="head_tail", operator="efficient"),
-    "context-parallel-lse": ContextParallel(balance="head_tail", return_lse=True),
-    "flex-context-parallel": FlexContextParallel(),
-    "flex-context-parallel-ptrr": FlexContextParallel(balance="ptrr"),
-    "flex-context-parallel-documents": FlexContextParallel(balance="per_document"),
-}
-BY_MANAGER = ContextParallel(balance="head_tail", rotate="alltoall", by="manager")
-UNEVEN = Shape(batch=2, q_heads=2, kv_heads=2, q_len=7, kv_len=5, head_dim=8)
-PROGRAMS = {name: program(method) for name, method in METHODS.items()} | {
-    "all-gather-uneven": program(AllGather(), shape=UNEVEN),
-    "ring-uneven": program(Ring(), shape=UNEVEN),
-    "ring-uneven-lse": program(Ring(return_lse=True), shape=UNEVEN),
-    "ring-of-ulysses-lse": program(Ring(ulysses=2, return_lse=True), training=None),
-    "context-parallel-local-lse": program(
-        ContextParallel(return_lse=True, rotate="alltoall"), training=None
-    ),
-    "context-parallel-manager": program(
-        BY_MANAGER, training=None, mesh=Mesh(world_size=2, ranks="processes", method=BY_MANAGER)
-    ),
-    "context-parallel-manager-compiled": program(
-        BY_MANAGER,
-        training=None,
-        compile=Compile(backend="aot_eager", via="local"),
-        mesh=Mesh(world_size=2, ranks="processes", method=replace(BY_MANAGER, balance="none")),
-    ),
-    "flex-context-parallel-lse": program(
-        FlexContextParallel(balance="head_tail"),
-        1,
-        kernel=Flex(block_mask=BlockMaskSpec(), return_lse=True),
-    ),
-    "ring-lengths": program(
-        Ring(),
-        shape=replace(UNEVEN, q_len=9, kv_len=9),
-        mesh=Mesh(world_size=4, method=Ring(), lengths=(3, 0, 5, 1)),
-    ),
-    "all-gather-lengths": program(
-        AllGather(by="collective"),
-        shape=replace(UNEVEN, q_len=9, kv_len=9),
-        mesh=Mesh(world_size=3, method=AllGather(by="collective"), lengths=(0, 2, 7)),
-    ),
-    "ring-under-fsdp": program(
-        Ring(),
-        2,
-        surround=Surround(projections=True, checkpoint="full"),
-        mesh=Mesh(world_size=2, method=Ring(), module="fsdp"),
-    ),
-    "all-gather-under-fsdp": program(
-        AllGather(),
-        2,
-        surround=Surround(projections=True),
-        mesh=Mesh(world_size=4, data=2, method=AllGather(), module="fsdp"),
-        shape=Shape(batch=2, q_heads=2, kv_heads=2, q_len=8, kv_len=8, head_dim=8),
-    ),
-    "context-parallel-under-fsdp": program(
-        ContextParallel(),
-        2,
-        surround=Surround(projections=True),
-        mesh=Mesh(world_size=2, method=ContextParallel(), module="fsdp"),
-    ),
-    "ulysses-under-ddp": program(
-        Ulysses(),
-        2,
-        surround=Surround(projections=True, checkpoint="full"),
-        mesh=Mesh(world_size=2, method=Ulysses(), module="ddp"),
-    ),
-    "ring-half-precision": program(
-        Ring(), q=Input(dtype="bfloat16"), k=Input(dtype="bfloat16"), v=Input(dtype="bfloat16")
-    ),
-    "context-parallel-checkpointed": program(
-        ContextParallel(balance="head_tail"),
-        surround=Surround(checkpoint="full"),
-    ),
-    "ulysses-of-two-dimensions": program(
-        Ulysses(),
-        compile=Compile(backend="aot_eager"),
-        mask=PER_HEAD,
-        shape=Shape(batch=4, q_heads=4, kv_heads=4, q_len=8, kv_len=8, head_dim=8),
-        kernel=Sdpa(broadcast=("h",)),
-        mesh=Mesh(world_size=8, data=2, tensor=2, method=Ulysses()),
-    ),
-    "context-parallel-local": program(
-        ContextParallel(), training=None, compile=Compile(backend="aot_eager", via="local")
-    ),
-}
-
-LESS_ORDINARY = [
-    name
-    for name in PROGRAMS
-    if name not in METHODS and name.startswith(("all-gather", "ring", "context-parallel"))
-]
-LESS_ORDINARY.remove("context-parallel-local")  # case b0888010
-LESS_ORDINARY.remove("context-parallel-manager-compiled")  # seconds
-LESS_ORDINARY.append("ulysses-under-ddp")
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -379,114 +248,3 @@ def test_what_a_rank_raises_is_told_before_that_others_wait_for_it() -> None:
 
     with pytest.raises(LookupError):
         turns.each(work)
-
-
-slow = pytest.mark.slow
-
-
-@slow
-@pytest.mark.parametrize("degree", [1, 2, 4])
-@pytest.mark.parametrize("name", [name for name in METHODS if not name.startswith("flex")])
-def test_any_degree_gives_what_one_does(sandbox: Sandbox, name: str, degree: int) -> None:
-    each = program(METHODS[name], degree)
-    if problems(each):
-        assert (name, degree) == ("ring-of-ulysses", 1)
-        return
-    outcome = sandbox.run(source(each), Job.of(each))
-    assert outcome.status == "passed", outcome
-
-
-@slow
-@pytest.mark.parametrize("name", LESS_ORDINARY)
-def test_less_ordinary_programs_pass_too(sandbox: Sandbox, name: str) -> None:
-    each = PROGRAMS[name]
-    assert sandbox.run(source(each), Job.of(each)).status == "passed"
-
-
-@slow
-@pytest.mark.parametrize("name", ["ring", "context-parallel-balanced", "ulysses"])
-def test_processes_agree(sandbox: Sandbox, name: str) -> None:
-    each = program(METHODS[name], 2)
-    assert each.mesh is not None
-    each = replace(each, mesh=replace(each.mesh, ranks="processes"))
-    assert sandbox.run(source(each), Job.of(each)).status == "passed"
-
-
-@slow
-def test_what_is_compiled_is_judged_on_two_dimensions(sandbox: Sandbox) -> None:
-    each = PROGRAMS["ulysses-of-two-dimensions"]
-    assert each.mesh is not None
-    few = replace(each, mesh=replace(each.mesh, world_size=4, data=1))
-    outcome = sandbox.run(source(few), Job.of(few))
-    assert outcome.status == "passed", outcome
-
-
-@slow
-def test_flex_attention_over_ranks(sandbox: Sandbox) -> None:
-    each = PROGRAMS["flex-context-parallel-lse"]
-    assert sandbox.run(source(each), Job.of(each)).status == "passed"
-
-
-WRONG = {
-    "stale keys": ("k, v, dk, dv = rotate(k, v, dk, dv)", "_, _, dk, dv = rotate(k, v, dk, dv)"),
-    "no rescaling": ("(other_lse - lse).nan_to_num().sigmoid()", "0.5 + 0 * lse"),
-    "a log-sum-exp of the last block": ("torch.logaddexp(lse, other_lse)", "other_lse"),
-    "another rank's mask": ("masks[(RANK - step) % SIZE]", "masks[RANK]"),
-}
-
-
-@slow
-@pytest.mark.parametrize("what", WRONG)
-def test_what_is_wrong_in_a_ring_is_seen(sandbox: Sandbox, what: str) -> None:
-    each = program(Ring(), 2)
-    text = source(each)
-    assert WRONG[what][0] in text
-    failure = sandbox.run(text.replace(*WRONG[what]), Job.of(each)).failure
-    assert failure is not None and failure.kind is FailureKind.WRONG_RESULT
-
-
-@slow
-def test_gradients_that_are_not_summed_over_the_ranks_are_seen(sandbox: Sandbox) -> None:
-    each = PROGRAMS["ring-under-fsdp"]
-    failure = sandbox.run(source(each).replace("2 * w.grad", "w.grad"), Job.of(each)).failure
-    assert failure is not None and failure.kind is FailureKind.WRONG_RESULT
-    assert {diff.output for diff in failure.diffs} == {"dwq", "dwk", "dwv", "dwo"}
-
-
-@slow
-def test_a_rank_that_skips_a_collective_is_seen_at_once(sandbox: Sandbox) -> None:
-    each = program(Ring(), 3)
-    skips = "    if RANK == 1:\n        return tensors\n    received = [t"
-    failure = sandbox.run(source(each).replace("    received = [t", skips), Job.of(each)).failure
-    assert failure is not None and failure.kind is FailureKind.HANG
-    assert "rank 2: waits in recv from rank 1" in failure.evidence["ranks"]
-
-
-@slow
-def test_a_rank_that_issues_another_collective_is_named(sandbox: Sandbox) -> None:
-    each = program(Heads(), 3)
-    last = "return dist.barrier() if MESH.get_rank() == 1 else DTensor"
-    text = source(each).replace("return DTensor", last)
-    failure = sandbox.run(text, Job.of(each)).failure
-    assert failure is not None and failure.kind is FailureKind.HANG
-    assert "rank 1: waits in barrier" in failure.evidence["ranks"]
-    assert failure.evidence["ranks"].endswith("went another way: rank 1")
-
-
-@slow
-def test_ranks_that_get_other_results_are_seen(sandbox: Sandbox) -> None:
-    each = program(Heads(), 2)
-    text = source(each).replace("full_tensor()", "full_tensor() + 1e-7 * MESH.get_rank()")
-    failure = sandbox.run(text, Job.of(each)).failure
-    assert failure is not None and failure.oracle == "replicas"
-
-
-@slow
-def test_a_collective_more_is_seen_though_nothing_hangs(sandbox: Sandbox) -> None:
-    each = program(Heads(), 2)
-    more = "MESH.get_rank() and dist.isend(out.detach().contiguous(), 0)"
-    text = source(each).replace("    return DTensor", f"    {more}\n    return DTensor")
-    failure = sandbox.run(text, Job.of(each)).failure
-    assert failure is not None and failure.oracle == "collectives"
-    assert failure.diffs[0].output == "collectives"
-    assert "rank 1" in failure.evidence["collectives"]

@@ -161,7 +161,7 @@ def of_system(case: Path) -> bool:
     return plugin_of(read_case(case).program).package in SYSTEMS
 
 
-SYSTEMS = {"transformers", "torchtitan", "yunchang", "diffusers"}
+SYSTEMS = {"transformers", "torchtitan", "yunchang", "diffusers", "attn_gym"}
 PLANTED = {"graph_break", "metadata_mismatch", "recompile_limit", "no_valid_choices", "hang"}
 
 

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pytest
 
+from attnfuzz.actors.cost import CostModel
 from attnfuzz.actors.shard import Shard
 from attnfuzz.actors.worker import Executor
 from attnfuzz.corpus.bucket import Bucket, coarse, new_bucket
@@ -133,6 +134,7 @@ class Scripted(Executor):
     def __init__(self, judge: Callable[[Program], Outcome]) -> None:
         self.ran: list[Program] = []
         self._judge = judge
+        self._costs, self._shown = CostModel.of_table(), set[str]()
 
     def _sandbox(self, target: str) -> None:  # type: ignore[override]
         return None

@@ -6,12 +6,14 @@ Two sandboxes run at once, as those of two workers do, on two CPUs. One runs pro
 `inductor-sdpa` one after the other, as often as there are neighbours to compare: nobody, itself
 (another sandbox with such programs) and a program of some spinning processes. Each is done with
 CPUs of their own (`pin_cpus`) and without; the seconds are of the clock, and the median is that of
-programs, each of which runs in every row.
+programs, each of which runs in every row. Where Linux groups processes by session (`autogroup`),
+as on most desktops, it shares the CPUs between the two sandboxes by itself.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import platform
 import sys
@@ -113,6 +115,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             row = neighbour, "its own" if own else "shared", median(seconds), sum(seconds)
             shown.add_row(row[0], row[1], f"{row[2]:.2f} s", f"{row[3]:.1f} s")
     Console(width=100).print(shown)
+    with contextlib.suppress(OSError):
+        grouped = Path("/proc/sys/kernel/sched_autogroup_enabled").read_text().strip()
+        print(f"kernel.sched_autogroup_enabled: {grouped}")
     print(
         f"{chosen.programs} programs of {PROFILE}, seed {chosen.seed}; {chosen.spinning} spinning "
         f"processes; {platform.platform()}, 2 CPUs, load {' '.join(map(str, os.getloadavg()))}"

@@ -93,9 +93,11 @@ class ShardReport:
     novel: int = 0
 
     @classmethod
-    def lost(cls, index: int, why: str) -> ShardReport:
+    def of_lost(cls, shard: Shard, why: str) -> ShardReport:
         """The report of a shard that no worker could finish."""
-        return cls(index=index, defects=(("", why),))
+        return cls(
+            index=shard.index, target=shard.target, parents=shard.parents, defects=(("", why),)
+        )
 
 
 class Tally:

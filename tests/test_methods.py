@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch.distributed as dist
 
 from attnfuzz.actors.child.simulation.turns import Stuck, Turns
 from attnfuzz.actors.sandbox.job import launched_ranks_of, ranks_of, simulated_ranks_of
@@ -29,6 +31,7 @@ from attnfuzz.generators.model.features import features
 from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Layer, Phase
 from attnfuzz.generators.model.program import (
     Compile,
+    Input,
     Mesh,
     Program,
     Shape,
@@ -192,6 +195,59 @@ def test_scripts_are_short(kind: str, trains: bool) -> None:
     text = repro(reduced(start, fails), failure)
     ast.parse(text)
     assert len(text.splitlines()) <= (BACKWARD if trains else FORWARD), text
+
+
+VALUES = ("normal", "large", "tiny", "negative", "one_hot")
+WRONG = {
+    "value": Diff(output="", what="value", expected="", actual="", error=1.0, budget=1e-3),
+    "dtype": Diff(output="", what="dtype", expected="torch.float32", actual="torch.float64"),
+    "nondeterminism": Diff(output="", what="value", expected="", actual=""),
+}
+
+
+def scripts_of_one_rank() -> Iterator[tuple[str, str]]:
+    """Scripts of failures that a right torch does not have, by what they are of."""
+    for method in (AllGather(), Heads(), Ulysses(), Ring()):
+        wrt: Any
+        for number, wrt in enumerate(("q", "k", "v")):
+            grouped = Shape(batch=2, q_heads=4, kv_heads=2, q_len=8, kv_len=8, head_dim=8)
+            values: Any = VALUES[(number + len(method.kind)) % len(VALUES)]
+            given, trained = Input(values=values), Training(wrt=(wrt,))
+            of_one = program(
+                method, 1, training=trained, shape=grouped, q=given, k=given,
+                v=given, kernel=Handwritten(),
+            )  # fmt: skip
+            if isinstance(method, Ring):
+                of_one = replace(of_one, kernel=Sdpa(backend="math", enable_gqa=True))
+            if problems(of_one):
+                continue
+            for what, diff in WRONG.items():
+                kind = {
+                    "value": FailureKind.WRONG_RESULT, "dtype": FailureKind.METADATA_MISMATCH,
+                    "nondeterminism": FailureKind.NONDETERMINISM,
+                }[what]  # fmt: skip
+                for output in ("out", f"d{wrt}"):
+                    failure = Failure(
+                        kind=kind, phase=Phase.CHECK, layer=Layer.EAGER,
+                        diffs=(replace(diff, output=output),),
+                    )  # fmt: skip
+                    yield f"{method.kind}, {what} of {output}", repro(of_one, failure)
+
+
+@pytest.mark.slow
+def test_scripts_pass_where_torch_is_right() -> None:
+    """Whatever is drawn, whichever gradient: each script runs to its end in one process."""
+    ran = 0
+    for of, text in scripts_of_one_rank():
+        try:
+            exec(compile(text, of, "exec"), {"__name__": "__main__"})
+        except Exception as error:
+            raise AssertionError(f"{of}:\n{text}") from error
+        finally:
+            if dist.is_initialized():
+                dist.destroy_process_group()
+        ran += 1
+    assert ran >= 36
 
 
 def test_a_method_gives_way_to_none() -> None:

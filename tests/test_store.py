@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from attnfuzz.actors.shard import ShardReport
+from attnfuzz.actors.shard import Shard, ShardReport
 from attnfuzz.corpus.bucket import new_bucket
 from attnfuzz.corpus.signature import signature
 from attnfuzz.corpus.store.defects import defects
@@ -56,7 +56,7 @@ def test_a_program_that_fails_in_two_shards_is_one_failure(store: Store) -> None
 
 
 def test_defects_are_told_by_shard(store: Store) -> None:
-    lost = ShardReport.lost(1, "the worker died")
+    lost = ShardReport.of_lost(Shard(campaign_seed=1, index=1, size=8), "the worker died")
     ours = ShardReport(index=2, defects=(("0123456789ab", "kernel: {}\n\nKeyError: 'mask'"),))
     store.record_shards([Report(0), ours, lost])
     assert store.read(defects) == [

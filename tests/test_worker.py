@@ -114,8 +114,10 @@ def test_our_own_defects_are_told_apart() -> None:
 
 
 def test_a_lost_shard_says_why() -> None:
-    lost = ShardReport.lost(7, "the worker died")
+    shard = Shard(campaign_seed=1, index=7, size=8, target="cuda", parents=(Program(),))
+    lost = ShardReport.of_lost(shard, "the worker died")
     assert (lost.index, lost.executed, lost.defects) == (7, 0, (("", "the worker died"),))
+    assert (lost.target, lost.parents) == ("cuda", shard.parents)  # to draw it again
 
 
 def test_a_target_that_cannot_run_is_one_sentence(tmp_path: Path) -> None:

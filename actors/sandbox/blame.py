@@ -35,7 +35,7 @@ def found(outcome: Outcome, job: Job, run: Callable[[Job], Outcome]) -> Outcome:
     for backend, earlier in EARLIER:
         if backend == compile.backend:
             break
-        other = run(replace(job, stopping_at=backend, features=False))
+        other = run(replace(job, stopping_at=backend, features=False, budget_s=None))
         cpu_s += other.cost.cpu_s
         if other.failure is not None and alike(failure, other.failure):
             layer = Layer.EXPORT if (compile.via, backend) == ("aoti", "eager") else earlier

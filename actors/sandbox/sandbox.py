@@ -261,7 +261,8 @@ class Sandbox:
 
     def _outcome(self, attempt: Attempt, died: bool) -> Outcome:
         ending = self._ending(attempt)
-        if attempt.ranks_ended and attempt.hang is None:
+        broken = any(part.broken is not None for part in attempt.elsewhere)
+        if attempt.ranks_ended and attempt.hang is None and not broken:
             try:
                 attempt.result = _of_ranks(attempt)
             except (KeyError, TypeError, AttributeError):  # what the program has made of its files

@@ -81,7 +81,8 @@ class Supervisor:
         attempt = self.attempt
         for message in received:
             now = time.monotonic()
-            if attempt.told or attempt.defect or attempt.hang or attempt.overfull:
+            given_up = attempt.hang or attempt.overfull or attempt.over_budget
+            if attempt.told or attempt.defect or given_up:
                 break  # what is sent after a deadline was missed comes too late
             if "setting up" in message:
                 attempt.setting_up = message["setting up"]

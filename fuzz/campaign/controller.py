@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from attnfuzz.actors.shard import ShardReport
+from attnfuzz.actors.shard import Shard, ShardReport
 from attnfuzz.corpus.store.rows import RETRIED
 from attnfuzz.corpus.store.store import Store
 from attnfuzz.fuzz.campaign.config import CampaignConfig
@@ -276,7 +276,7 @@ class Campaign:
                 self._queue.report(owner, one.result)
             else:
                 assert isinstance(one.task, ShardTask)
-                report = self._shards.receive(_shard_report(one.task.shard.index, one))
+                report = self._shards.receive(_shard_report(one.task.shard, one))
                 self._new_programs.stop(one.handle, report.starts, self._clock())
                 self._outliers.receive(report.stopped, report.target)
                 shards.append(report)
@@ -332,10 +332,10 @@ class Campaign:
         )
 
 
-def _shard_report(index: int, finished: Finished) -> ShardReport:
+def _shard_report(shard: Shard, finished: Finished) -> ShardReport:
     answer = finished.result
     if isinstance(answer, TaskFailed | WorkerDied):
         why = answer.error if isinstance(answer, TaskFailed) else "the worker died"
-        return ShardReport.lost(index, why)
+        return ShardReport.of_lost(shard, why)
     assert isinstance(answer, ShardReport)
     return replace(answer, hardware=finished.hardware)

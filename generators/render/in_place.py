@@ -7,6 +7,7 @@ otherwise: the statements are those of `attention`, `run` and `reference`.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 from attnfuzz.generators.render.checks import Check
@@ -14,7 +15,7 @@ from attnfuzz.generators.render.fold import WIDTH
 from attnfuzz.generators.render.parts import Block, Parts
 
 _ASSIGNED = re.compile(r"\s*((?:\w+, )*\w+),? = ")
-_DRAWN = re.compile(r"([qkv]) = (.*)")
+_DRAWN = re.compile(r"([qkv]) = (torch\.randn?\([^()]*\)(?:\.requires_grad_\(\))?)")
 
 
 def in_place(parts: Parts, check: Check) -> Check:
@@ -30,20 +31,27 @@ def in_place(parts: Parts, check: Check) -> Check:
 
 
 def drawn_together(lines: Block) -> Block:
-    """The statements for q, k and v with those that are alike as one."""
+    """The statements that draw q, k and v, each from a normal distribution, with those that are
+    alike as one."""
     kept: Block = []
+    alike: list[str] = []
     for line in lines:
         found = _DRAWN.fullmatch(line)
-        before = re.fullmatch(r"((?:[qkv], )*[qkv]) = (.*)", kept[-1]) if kept else None
-        if found and before and before[2] == found[2]:
-            kept[-1] = f"{before[1]}, {found[1]} = {found[2]}"
+        value = found[2] if found else None
+        if found and alike and kept[-1] == _together(alike, found[2]):
+            kept.pop()
         else:
-            kept.append(line)
-    return [re.sub(r"^(\w(?:, \w)+) = (torch\.rand.*)$", _each, line) for line in kept]
+            alike = []
+        if found and value:
+            alike.append(found[1])
+            line = _together(alike, value)
+        kept.append(line)
+    return kept
 
 
-def _each(found: re.Match[str]) -> str:
-    return f"{found[1]} = ({found[2]} for _ in range({found[1].count(',') + 1}))"
+def _together(names: Sequence[str], value: str) -> str:
+    drawn = value if len(names) == 1 else f"({value} for _ in range({len(names)}))"
+    return f"{', '.join(names)} = {drawn}"
 
 
 def _run_in_place(parts: Parts, check: Check) -> Check:
@@ -57,10 +65,10 @@ def _run_in_place(parts: Parts, check: Check) -> Check:
         return check
     (name,) = (f"d{one}" for one in run.wrt)
     first = f'{name} = run(attention, ({arguments}))["{name}"]'
-    if check.statements != [first] or calls.count("run(") > 2:
+    at = next((i for i, line in enumerate(check.last) if "run(reference" in line), None)
+    if check.statements != [first] or calls.count("run(") != (1 if at is None else 2):
         return check
     statements = run.body(f"attention({arguments})", unpack=False)[:-1]
-    at = next((i for i, line in enumerate(check.last) if "run(reference" in line), None)
     last = check.last
     if at is not None:
         [[_, *body]] = parts.reference
@@ -68,6 +76,9 @@ def _run_in_place(parts: Parts, check: Check) -> Check:
         whole = ", ".join(floats)
         body = [line.removeprefix("    ") for line in body]
         body[-1] = body[-1].replace("return ", "out = ", 1)
+        rebound = {*run.wrt} & {target for line in body for target in _assigned(line)}
+        if rebound or ".double()" not in check.last[at]:  # metadata is compared as it is
+            return check
         grad = f"(expected,) = torch.autograd.grad(out, {run.wrt[0]}, dout.double())"
         doubled = f"{whole} = (t.double() for t in ({whole}))"
         last = [*last[:at], doubled, *_merged(body), grad, *last[at + 1 :]]

@@ -43,6 +43,7 @@ from rich.console import Console
 from rich.table import Table
 
 from attnfuzz.actors.sandbox import reaper
+from attnfuzz.actors.sandbox.scratch import NAME
 from attnfuzz.corpus.store.store import Store, StoreError
 from benchmarks.campaign_state import State, damage, grown, inspect
 from benchmarks.free_port import free_port
@@ -235,16 +236,24 @@ def _words(process: psutil.Process) -> list[str]:
     return []
 
 
-def left(address: str, temporary: Path) -> list[str]:
+def scratch() -> set[Path]:
+    """The scratch folders of workers on this machine."""
+    return set(Path("/tmp").glob(f"{NAME}*"))
+
+
+def left(address: str, temporary: Path, before: set[Path]) -> list[str]:
     """Processes and files of the cluster's workers that are there though no campaign runs."""
     files = [f"{path} is left" for path in sorted(temporary.iterdir()) if path.name != RAY]
+    files += [f"{path} is left" for path in sorted(scratch() - before)]
     return files + [f"process {one.pid} is left: {' '.join(BELOW)}" for one in below(address)]
 
 
-def nothing_left(address: str, temporary: Path, within: float = 60.0) -> list[str]:
+def nothing_left(
+    address: str, temporary: Path, before: set[Path], within: float = 60.0
+) -> list[str]:
     """What is still there after so many seconds."""
     end = time.monotonic() + within
-    while (there := left(address, temporary)) and time.monotonic() < end:
+    while (there := left(address, temporary, before)) and time.monotonic() < end:
         time.sleep(0.5)
     return there
 
@@ -345,7 +354,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.add_argument("--minutes", type=float, default=float("inf"), help="no event after that")
     chosen = options.parse_args(arguments)
     network = Network() if run_inside() else None
-    began, done = time.monotonic(), list[Event]()
+    began, done, before = time.monotonic(), list[Event](), scratch()
     with (
         tempfile.TemporaryDirectory(prefix="chaos-") as made,
         small_disk(Path(made) / "disk") as mounted,
@@ -372,7 +381,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         missing = sorted(set(range(max(state.shards, default=-1) + 1)) - set(state.shards))
         in_flight = NODES + 1
         wrong += [f"shards are missing: {missing}"] if len(missing) > in_flight else []
-        wrong += nothing_left(cluster.address, temporary)
+        wrong += nothing_left(cluster.address, temporary, before)
         states = Counter(state.failures.values())
     wrong += [violation for one in done for violation in one.violations]
     late = [one for one in done if one.back_s > BACK_S]

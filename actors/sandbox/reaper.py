@@ -43,6 +43,9 @@ def main() -> None:
     fd, run_id, root = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    if child := os.fork():  # Ray kills the children of a worker that exits, not theirs
+        os.waitpid(child, 0)
+        return
     for module in ("files", "procs"):  # now: the folder of the code may go with its node
         importlib.import_module(f"attnfuzz.actors.sandbox.{module}")
     os.read(fd, 1)

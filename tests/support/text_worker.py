@@ -9,6 +9,7 @@ import psutil
 import ray
 
 from attnfuzz.actors.remote import WorkerProcess
+from attnfuzz.actors.sandbox import reaper
 from attnfuzz.actors.sandbox.job import Job
 from attnfuzz.generators.model.outcome import Outcome
 from attnfuzz.generators.model.program import Program
@@ -29,11 +30,12 @@ class TextProcess(WorkerProcess):
 
 
 def programs_below(pids: list[int]) -> list[str]:
-    """What runs below the zygotes of workers."""
+    """What runs below the zygotes of workers; a reaper's own fork is no program."""
     found = []
     for pid in pids:
-        for zygote in psutil.Process(pid).children():
-            found += [f"{one.pid} {one.name()}" for one in zygote.children(recursive=True)]
+        for child in psutil.Process(pid).children():
+            if reaper.__file__ not in child.cmdline():
+                found += [f"{one.pid} {one.name()}" for one in child.children(recursive=True)]
     return found
 
 

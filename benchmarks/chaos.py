@@ -43,18 +43,16 @@ from rich.console import Console
 from rich.table import Table
 
 from attnfuzz.actors.sandbox import reaper
-from attnfuzz.actors.sandbox.scratch import NAME
 from attnfuzz.corpus.store.store import Store, StoreError
 from benchmarks.campaign_state import State, damage, grown, inspect
 from benchmarks.free_port import free_port
+from benchmarks.leftovers import RAY, nothing_left, scratch
 from benchmarks.local_cluster import ROOT, LocalCluster, local_cluster
 from benchmarks.network import Network, run_inside
-from benchmarks.simulated import BELOW, below
 
 SHARD_SIZE = 3
 DISK_MB = 192
 NODES = 3
-RAY = "ray"  # of Ray itself, in a temporary folder
 BACK_S = 30.0
 PATIENCE_S = 300.0  # after which the campaign is taken to be stuck
 
@@ -234,28 +232,6 @@ def _words(process: psutil.Process) -> list[str]:
     with contextlib.suppress(psutil.Error):
         return [word.partition(".")[0] for word in " ".join(process.cmdline()).split()]
     return []
-
-
-def scratch() -> set[Path]:
-    """The scratch folders of workers on this machine."""
-    return set(Path("/tmp").glob(f"{NAME}*"))
-
-
-def left(address: str, temporary: Path, before: set[Path]) -> list[str]:
-    """Processes and files of the cluster's workers that are there though no campaign runs."""
-    files = [f"{path} is left" for path in sorted(temporary.iterdir()) if path.name != RAY]
-    files += [f"{path} is left" for path in sorted(scratch() - before)]
-    return files + [f"process {one.pid} is left: {' '.join(BELOW)}" for one in below(address)]
-
-
-def nothing_left(
-    address: str, temporary: Path, before: set[Path], within: float = 60.0
-) -> list[str]:
-    """What is still there after so many seconds."""
-    end = time.monotonic() + within
-    while (there := left(address, temporary, before)) and time.monotonic() < end:
-        time.sleep(0.5)
-    return there
 
 
 @contextlib.contextmanager

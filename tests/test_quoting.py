@@ -21,7 +21,8 @@ from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Layer,
 from attnfuzz.generators.model.program import Compile, Program
 from attnfuzz.generators.model.tree import class_of, located, parts, put
 from attnfuzz.generators.model.validity import problems
-from attnfuzz.generators.render.checks import GLOBAL, GLOBAL_STATE, PROPERTIES
+from attnfuzz.generators.render.checks import PROPERTIES
+from attnfuzz.generators.render.global_state import GLOBAL, GLOBAL_STATE
 from attnfuzz.generators.render.module import source
 from attnfuzz.generators.render.quoting import QuotingError, docstring, literal
 from attnfuzz.generators.render.repro import repro

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from attnfuzz.actors.sandbox import procs
-from attnfuzz.actors.sandbox.fork_server import MARKER
 from attnfuzz.actors.sandbox.job import Deadlines, Job, Limits
 from attnfuzz.actors.sandbox.sandbox import Sandbox
 from attnfuzz.actors.sandbox.scratch import Scratch
-from attnfuzz.generators.model.outcome import FailureKind, Outcome, Phase
+from attnfuzz.generators.model.outcome import FailureKind, Phase
 from attnfuzz.generators.model.program import Compile
+from tests.support.outcomes import assert_undisturbed, failing, functions, said
 from tests.support.sources import source
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -44,27 +44,7 @@ def sandbox() -> Iterator[Sandbox]:
 def undisturbed(sandbox: Sandbox) -> Iterator[None]:
     """After each test the sandbox serves the next program, and nothing is left of the last."""
     yield
-    assert sandbox.run(source(), JOB).status == "passed"
-    server = sandbox._server
-    assert server is not None
-    assert server.below() == []
-    assert len(procs.marked(MARKER, server.marker)) == 1  # the zygote
-    assert [p.name for p in sandbox._folder.iterdir()] == [f"zygote-{server.marker}.txt"]
-
-
-def failing(outcome: Outcome) -> tuple[FailureKind, Phase]:
-    assert outcome.failure is not None, outcome
-    return outcome.failure.kind, outcome.failure.phase
-
-
-def said(outcome: Outcome) -> str:
-    assert outcome.failure is not None and outcome.failure.raised is not None
-    return outcome.failure.raised.message
-
-
-def functions(outcome: Outcome) -> list[tuple[str, str]]:
-    assert outcome.failure is not None and outcome.failure.raised is not None
-    return [(frame.file, frame.function) for frame in outcome.failure.raised.frames]
+    assert_undisturbed(sandbox)
 
 
 CRASH = (FailureKind.CRASH, Phase.EAGER)
@@ -267,53 +247,6 @@ def test_processes_that_multiply_are_all_ended(sandbox: Sandbox) -> None:
     assert failing(sandbox.run(source(body), HASTY, confirm_hang=False)) == HANG
 
 
-def test_memory_is_limited(sandbox: Sandbox) -> None:
-    outcome = sandbox.run(source("torch.ones(1 << 32)"), JOB)
-    assert failing(outcome) == (FailureKind.OUT_OF_MEMORY, Phase.EAGER)
-
-
-def test_an_uncaught_bad_alloc_is_out_of_memory(sandbox: Sandbox) -> None:
-    body = """
-    import os, sys
-    sys.stderr.write("terminate called after throwing an instance of 'std::bad_alloc'\\n")
-    sys.stderr.flush()
-    os.abort()
-    """
-    outcome = sandbox.run(source(body), JOB)
-    assert failing(outcome) == (FailureKind.OUT_OF_MEMORY, Phase.EAGER)
-    assert "std::bad_alloc" in said(outcome)
-
-
-def test_files_are_limited(sandbox: Sandbox) -> None:
-    outcome = sandbox.run(source("open('big', 'wb').truncate(1 << 30)"), JOB)
-    assert outcome.failure is not None and "File too large" in said(outcome)
-
-
-def test_all_files_together_are_limited(sandbox: Sandbox) -> None:
-    body = (
-        "import os, time\n"
-        "for number in range(1000):\n"
-        "    with open(f'part-{number}', 'wb') as file:\n"
-        "        os.posix_fallocate(file.fileno(), 0, 64 << 20)\n"
-        "    time.sleep(0.1)"
-    )
-    outcome = sandbox.run(source(body), JOB)
-    assert failing(outcome) == (FailureKind.RUNTIME_ERROR, Phase.EAGER)
-    assert said(outcome) == "wrote more than 512 MiB to its folder (limits.disk_mb), and was ended"
-    assert outcome.failure is not None and "part-0" in outcome.failure.evidence["files"]
-
-
-def test_a_program_has_the_cpus_of_its_worker_unless_it_needs_more(
-    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = min(os.sched_getaffinity(0))
-    monkeypatch.setattr(sandbox, "_cpus", (own,))
-    text = source("import os; raise RuntimeError(str(sorted(os.sched_getaffinity(0))))")
-    assert said(sandbox.run(text, JOB)) == str([own])
-    everything = str(sorted(os.sched_getaffinity(0)))
-    assert said(sandbox.run(text, replace(JOB, ranks=2))) == everything
-
-
 def test_a_closed_pipe_is_an_exit_without_a_result(sandbox: Sandbox) -> None:
     outcome = sandbox.run(source("import os; os.closerange(0, 4096)"), JOB)
     assert outcome.failure is not None and outcome.failure.kind is FailureKind.CRASH
@@ -406,6 +339,7 @@ sys.path[:0] = [{root!r}, {tests!r}]
 from attnfuzz.actors.sandbox.job import Job
 from attnfuzz.actors.sandbox.sandbox import Sandbox
 from attnfuzz.actors.sandbox.scratch import Scratch
+from tests.support.outcomes import assert_undisturbed, failing, functions, said
 from tests.support.sources import source
 scratch = Scratch.create()
 print(scratch.root, scratch.run_id, flush=True)

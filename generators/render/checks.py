@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from attnfuzz.generators.model.growth import STRIDE, TOO_MUCH, most_steps
 from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Layer, Phase
 from attnfuzz.generators.render import modes
+from attnfuzz.generators.render.global_state import GLOBAL, GLOBAL_STATE
 from attnfuzz.generators.render.mods import compact_grids
 from attnfuzz.generators.render.parts import Block, Parts
 from attnfuzz.generators.render.quoting import is_member, number
@@ -23,18 +24,6 @@ STRIDES = [
 PROPERTIES = ("shape", "dtype", "device", "stride", "storage_offset", "requires_grad", "aliases")
 """Of tensors, as the oracles name them."""
 
-GLOBAL = "global state"
-GLOBAL_STATE = {
-    "rng_state": "torch.get_rng_state().tolist()", "python_rng_state": "random.getstate()",
-    "grad_mode": "torch.is_grad_enabled()", "default_dtype": "torch.get_default_dtype()",
-    "inference_mode": "torch.is_inference_mode_enabled()",
-    "autocast": 'torch.is_autocast_enabled("cpu")', "num_threads": "torch.get_num_threads()",
-    "deterministic_algorithms": "torch.are_deterministic_algorithms_enabled()",
-    "flash_sdp": "torch.backends.cuda.flash_sdp_enabled()",
-    "mem_efficient_sdp": "torch.backends.cuda.mem_efficient_sdp_enabled()",
-    "math_sdp": "torch.backends.cuda.math_sdp_enabled()",
-    "matmul_precision": "torch.get_float32_matmul_precision()",
-}  # fmt: skip
 UNFUSED = 'warnings.filterwarnings("error", message="flex_attention called without torch.compile")'
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import islice
 from types import ModuleType
 from typing import Any, get_args
 
@@ -11,10 +12,10 @@ import pytest
 import torch
 
 from attnfuzz.generators.kernels.graph.steps.union import AnyStep
-from attnfuzz.generators.kernels.specs import Graph
+from attnfuzz.generators.kernels.specs import Graph, Sdpa
 from attnfuzz.generators.model.codec import ProgramError, dump_program, load_program, program_id
 from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Layer, Phase
-from attnfuzz.generators.model.program import Call, Program
+from attnfuzz.generators.model.program import Call, Program, Training
 from attnfuzz.generators.model.tree import class_of, kind_of
 from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.render.module import source
@@ -243,6 +244,31 @@ def test_minimization_takes_away_what_comes_to_nothing() -> None:
     program, tried = minimized(load_program(DETOURS), fails)
     assert attention_of(program) == PLAIN
     assert tried < 300
+
+
+PROJECTED = """
+kernel:
+  kind: graph
+  given: merged
+  mask: {form: additive, fill: finfo_min}
+  parameters: [{name: wqkv, rows: ['3', D], columns: [D]}]
+  steps:
+  - {kind: linear, of: q, weight: wqkv, to: qkv}
+  - {kind: unflatten, of: qkv, to: qkv, dim: 2, parts: ['3', Hq, D]}
+  - {kind: permute, of: qkv, to: qkv, dims: [2, 0, 3, 1, 4]}
+  - {kind: split, of: qkv, to: [q2, k2, v2], dim: 0, form: unbind}
+  - {kind: attend, q: q2, k: k2, v: v2, to: out, mask: mask}
+mask: {kind: causal, offset: -1}
+training: {wrt: []}
+"""
+
+
+def test_the_attention_alone_is_among_the_first_that_are_tried() -> None:
+    """Nothing but a parameter has a gradient, which is not there any more."""
+    program = load_program(PROJECTED)
+    alone = Sdpa(mask_form="float", mask_fill="finfo_min")
+    first = list(islice(candidates(program), 20))
+    assert replace(program, kernel=alone, training=Training()) in first
 
 
 def attention_of(program: Program) -> str:

@@ -340,8 +340,8 @@ class KernelPlugin(Generic[K]):
         """The program, made to agree with its kernel after another part was changed."""
         return program if self.takes_score_mod else replace(program, score_mod=None)
 
-    def smaller(self, program: Program) -> Iterator[K]:
-        """Kernels that may be simpler than the program's, the boldest change first."""
+    def smaller(self, program: Program) -> Iterator[Kernel]:
+        """Kernels of any kind that may be simpler than the program's, the boldest change first."""
         yield from ()
 
     def variants(self, program: Program) -> Iterator[tuple[str, K]]:

@@ -257,7 +257,7 @@ def _gradients(p: Program) -> Iterator[Problem]:
         yield Problem("grad_mode", "expected default: training takes gradients")
     if len(set(p.training.wrt)) != len(p.training.wrt):
         yield Problem("training.wrt", f"expected distinct names, got {p.training.wrt}")
-    if not p.training.wrt and not _learnable(p):
+    if not p.training.wrt and not learnable(p):
         yield Problem("training.wrt", "expected at least one of q, k, v: nothing has a gradient")
     if no_gradient(p):
         yield Problem("training.wrt", "expected more: out or lse depends on none of them")
@@ -268,7 +268,7 @@ def _gradients(p: Program) -> Iterator[Problem]:
 def no_gradient(p: Program) -> bool:
     """Whether a result depends on nothing that gets a gradient: on v alone where the score is
     ignored, and the log-sum-exp on q and k alone, or on nothing."""
-    if p.training is None or _learnable(p):
+    if p.training is None or learnable(p):
         return False
     wrt = {"q", "k", "v"} if p.surround.projections else {*p.training.wrt}
     ignored = p.score_mod is not None and not any(
@@ -278,7 +278,8 @@ def no_gradient(p: Program) -> bool:
     return (ignored and "v" not in wrt) or (lse and (ignored or not wrt & {"q", "k"}))
 
 
-def _learnable(p: Program) -> bool:
+def learnable(p: Program) -> bool:
+    """Whether something has a gradient that is not q, k or v: a parameter, the mask or a table."""
     plugin = plugin_of(p)
     if plugin.learns(p.kernel) or (p.mask is not None and plugin.learns_mask(p.kernel)):
         return True

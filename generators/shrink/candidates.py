@@ -27,7 +27,7 @@ from attnfuzz.generators.model.program import (
     Surround,
     Training,
 )
-from attnfuzz.generators.model.validity import problems
+from attnfuzz.generators.model.validity import learnable, problems
 from attnfuzz.generators.shrink.complexity import complexity
 from attnfuzz.generators.shrink.steps import calls, expressions, fields, inputs, numbers, shapes
 
@@ -169,7 +169,14 @@ def fitted(p: Program) -> Program:
         p = replace(p, modes=replace(p.modes, compiled_autograd=False))
     if not p.draws:
         p = replace(p, in_place=False)
-    return plugin_of(p).fitted(_with_argument(p))
+    return _with_gradient(plugin_of(p).fitted(_with_argument(p)))
+
+
+def _with_gradient(p: Program) -> Program:
+    """Something has a gradient, where the kernel's own parameters had and are gone."""
+    if p.training is None or p.training.wrt or learnable(p):
+        return p
+    return replace(p, training=replace(p.training, wrt=Training().wrt))
 
 
 def _with_argument(p: Program) -> Program:

@@ -10,12 +10,14 @@ from attnfuzz.generators.kernels.graph.spec import Graph, Parameter
 from attnfuzz.generators.kernels.graph.steps.state import held
 from attnfuzz.generators.kernels.graph.steps.step import Step
 from attnfuzz.generators.kernels.graph.values import Scope, Value
+from attnfuzz.generators.kernels.handwritten.spec import Handwritten
+from attnfuzz.generators.kernels.sdpa.spec import Sdpa
 from attnfuzz.generators.kernels.shared_refusals import AUTOGRAD
 from attnfuzz.generators.model.choices import choices
 from attnfuzz.generators.model.problem import Problem, lengths
 from attnfuzz.generators.model.program import Program, Surround
 from attnfuzz.generators.model.tree import class_of, kind_of
-from attnfuzz.generators.render.dense import dense_mask
+from attnfuzz.generators.render.dense import dense_mask, hidden_scores
 from attnfuzz.generators.render.scene import Scene, dtype_argument, naming_extents
 from attnfuzz.generators.render.sizes import Size, commas
 
@@ -93,7 +95,7 @@ class GraphPlugin(KernelPlugin[Graph]):
             return
         made = "randn" if form.form == "biased" else "zeros"
         start = f"torch.{made}({commas(shape)}{dtype_argument(dtype)})"
-        fill = 'float("-inf")' if form.fill == "-inf" else f"torch.finfo(torch.{dtype}).min"
+        fill = hidden_scores(form.fill, dtype)
         inputs.statements.append(f"mask = {start}.masked_fill(~mask, {fill})")
 
     def call(self, scene: Scene, inputs: Inputs) -> Body:
@@ -207,7 +209,7 @@ class GraphPlugin(KernelPlugin[Graph]):
             yield kind
             yield from choices(step, kind)
 
-    def smaller(self, program: Program) -> Iterator[Graph]:
+    def smaller(self, program: Program) -> Iterator[Graph | Sdpa | Handwritten]:
         return shrinking.smaller(program, self.spec(program))
 
     def fitted(self, program: Program) -> Program:

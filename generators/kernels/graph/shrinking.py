@@ -19,16 +19,21 @@ from attnfuzz.generators.kernels.graph.rewiring import (
     writing,
 )
 from attnfuzz.generators.kernels.graph.spec import Graph
+from attnfuzz.generators.kernels.graph.steps.attention import Attend, Softmax
 from attnfuzz.generators.kernels.graph.steps.step import Step
 from attnfuzz.generators.kernels.graph.steps.views import Permute
 from attnfuzz.generators.kernels.graph.types import arguments, scopes, scopes_of_calls
 from attnfuzz.generators.kernels.graph.values import Scope, Value
+from attnfuzz.generators.kernels.handwritten.spec import Handwritten
+from attnfuzz.generators.kernels.sdpa.spec import MaskForm, Sdpa
 from attnfuzz.generators.model.program import Program
 
 
-def smaller(program: Program, graph: Graph) -> Iterator[Graph]:
-    """The boldest first: each result alone, stretches left out, what changes no shape, an end with
-    an earlier step; then steps left out one by one, and several that only go together."""
+def smaller(program: Program, graph: Graph) -> Iterator[Graph | Sdpa | Handwritten]:
+    """The boldest first: one attention alone, each result alone, stretches left out, what changes
+    no shape, an end with an earlier step; then steps left out one by one, and several that only go
+    together."""
+    yield from _attention_alone(graph)
     if graph.decode is not None:
         yield from plainer(graph, graph.decode)
     _, extents = next(scopes_of_calls(program, graph))
@@ -39,6 +44,18 @@ def smaller(program: Program, graph: Graph) -> Iterator[Graph]:
         _round_trips(graph, before), _ending_early(graph), _bypassed(graph), _of_one(graph, before),
         _permutations(graph), _of_both_sides(graph),
     )  # fmt: skip
+
+
+def _attention_alone(graph: Graph) -> Iterator[Sdpa | Handwritten]:
+    """The SDPA that is in it, or attention by hand, as a kernel of q, k, v and the mask."""
+    if any(isinstance(step, Softmax) for step in graph.body):
+        yield Handwritten()
+    forms: dict[str, MaskForm] = {"bool": "bool", "zero_one": "bool"}
+    for step in graph.body:
+        if isinstance(step, Attend):
+            form = "is_causal" if step.causal else forms.get(graph.mask.form, "float")
+            plain = Sdpa(scale=step.scale, mask_form=form, mask_fill=graph.mask.fill)
+            yield from (plain, replace(plain, mask_bias=True))
 
 
 def _results(graph: Graph) -> Iterator[Graph]:

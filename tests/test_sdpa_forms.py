@@ -83,6 +83,9 @@ PROGRAMS = {
         broadcast=("b",), mask_requires_grad=True,
     ),
     "strided": sdpa(masks.Causal(), mask_layout="strided", mask_form="float", mask_bias=True),
+    "least number": replace(
+        sdpa(masks.BlockMap(block=2), mask_form="float", mask_fill="finfo_min"), training=None
+    ),
     "upper left": replace(
         sdpa(masks.Causal(), mask_form="upper_left"), calls=(Call(batch=1, q_len=5, kv_len=3),)
     ),
@@ -118,10 +121,22 @@ def test_a_form_computes_what_the_reference_means(name: str) -> None:
         (sdpa(masks.Causal(offset=5), mask_form="upper_left"), "kernel.mask_form"),
         (sdpa(masks.Causal(), mask_form="upper_left", mask_layout="strided"), "kernel.mask_layout"),
         (sdpa(masks.Causal(), mask_bias=True), "kernel.mask_bias"),
+        (sdpa(masks.Causal(), mask_fill="finfo_min"), "kernel.mask_fill"),
+        (
+            replace(
+                sdpa(masks.Causal(), mask_form="float", mask_fill="finfo_min"),
+                autocast="bfloat16",
+            ),
+            "kernel.mask_fill",
+        ),
         (replace(PROGRAMS["dropout"], q=Input(values="huge")), "q.values"),
         (replace(PROGRAMS["dropout"], surround=Surround(rope=True)), "surround"),
         (replace(PROGRAMS["dropout"], autocast="bfloat16"), "autocast"),
         (sdpa(dropout_p=0.1, scale=100.0), "kernel.scale"),
+        (
+            sdpa(masks.Causal(), dropout_p=0.1, mask_form="float", mask_dtype="float32"),
+            "kernel.mask_dtype",
+        ),
     ],
 )
 def test_what_a_form_does_not_go_with_is_a_problem(program: Program, key: str) -> None:
@@ -131,9 +146,19 @@ def test_what_a_form_does_not_go_with_is_a_problem(program: Program, key: str) -
 def test_a_profile_draws_every_form_and_others_without_the_features_none() -> None:
     drawn = [p.kernel for p in generate(3, 900, swarm=Swarm("sdpa_forms"))]
     of_sdpa = [kernel for kernel in drawn if isinstance(kernel, Sdpa)]
-    for name in ("mask_form", "mask_rank", "mask_layout", "mask_dtype", "mask_bias", "input_rank"):
+    for name in (
+        "mask_form",
+        "mask_rank",
+        "mask_layout",
+        "mask_dtype",
+        "mask_bias",
+        "mask_fill",
+        "input_rank",
+    ):
         found = {getattr(kernel, name) for kernel in of_sdpa}
-        assert len(found) == {"mask_form": 5, "mask_dtype": 2, "mask_bias": 2}.get(name, 4), name
+        assert len(found) == {"mask_form": 5, "mask_dtype": 2, "mask_bias": 2, "mask_fill": 2}.get(
+            name, 4
+        ), name
     assert {type(k).__name__ for k in drawn if getattr(k, "dropout_p", 0)} == {
         "Sdpa", "Handwritten",
     }  # fmt: skip
@@ -143,7 +168,7 @@ def test_a_profile_draws_every_form_and_others_without_the_features_none() -> No
         kernel = program.kernel
         assert getattr(kernel, "dropout_p", 0) == 0
         if isinstance(kernel, Sdpa):
-            for name in ("mask_layout", "mask_dtype", "mask_bias", "input_rank"):
+            for name in ("mask_layout", "mask_dtype", "mask_bias", "mask_fill", "input_rank"):
                 assert getattr(kernel, name) == getattr(plain, name)
             assert kernel.mask_form in ("is_causal", "bool", "float") and kernel.mask_rank > 1
 

@@ -224,7 +224,7 @@ def test_programs_shrink_to_what_matters() -> None:
 
     phases = (Phase.generate, Phase.shrink)  # explaining would call it with further programs
     thorough = settings(database=None, phases=phases, max_examples=5000)
-    simplest = find(programs(), padded, settings=thorough, random=Random(1))
+    simplest = find(programs(), padded, settings=thorough, random=Random(2))
     assert simplest.mask == KeyPadding()
     assert isinstance(simplest.kernel, Flex)
     assert simplest.kernel.block_mask == BlockMaskSpec(batch=True)

@@ -27,6 +27,11 @@ def dense_mask(mask: Mask, scene: Scene, name: str, shape: tuple[Size, ...]) -> 
     return [*tables, *grids(axes, scene.extents), f"{name} = {text}"]
 
 
+def hidden_scores(fill: str, dtype: str) -> str:
+    """What an additive mask of that dtype holds where a key is hidden, in torch's words."""
+    return 'float("-inf")' if fill == "-inf" else f"torch.finfo(torch.{dtype}).min"
+
+
 def natural_shape(axes: tuple[Axis, ...], scene: Scene) -> tuple[Size, ...]:
     """The shape of an expression over the grids of `axes`."""
     if not axes:

@@ -11,7 +11,7 @@ from attnfuzz.generators.model.expressions import mask_axes
 from attnfuzz.generators.model.masks import AllTrue, Causal
 from attnfuzz.generators.model.problem import Problem, lengths
 from attnfuzz.generators.model.program import Program
-from attnfuzz.generators.render.dense import dense_mask, full_shape
+from attnfuzz.generators.render.dense import dense_mask, full_shape, hidden_scores
 from attnfuzz.generators.render.scene import Scene, dtype_argument
 from attnfuzz.generators.render.sizes import Size, commas
 
@@ -39,7 +39,7 @@ def inputs(scene: Scene, spec: Sdpa) -> Inputs:
     statements = []
     if not (spec.mask_bias and mask == AllTrue()):
         statements = dense_mask(mask, scene, "mask", shape)
-        additive += '.masked_fill(~mask, float("-inf"))'
+        additive += f".masked_fill(~mask, {hidden_scores(spec.mask_fill, dtype)})"
     statements += [f"attn_mask = {additive}", *_laid_out(scene, spec)]
     learnable = spec.mask_requires_grad and scene.program.training is not None
     if learnable:
@@ -82,9 +82,16 @@ def problems(p: Program, kernel: Sdpa) -> Iterator[Problem]:
             ("mask_requires_grad", kernel.mask_requires_grad and kernel.mask_form != "is_causal"),
             ("mask_bias", kernel.mask_bias),
             ("mask_dtype", kernel.mask_dtype != "query"),
+            ("mask_fill", kernel.mask_fill != "-inf"),
         ):
             if wrong:
                 yield Problem(f"kernel.{name}", "expected the default: it is of a float mask")
+    if kernel.mask_dtype != "query" and kernel.dropout_p:
+        yield Problem("kernel.mask_dtype", "expected query: dropout is judged in q's dtype")
+    if kernel.mask_fill == "finfo_min" and not keeps_least(p, kernel):
+        yield Problem(
+            "kernel.mask_fill", "expected -inf: float16, and casts, leave no least number"
+        )
     if not is_plain_tensor(kernel):
         if kernel.mask_layout != "contiguous":
             yield Problem("kernel.mask_layout", "expected contiguous: no plain tensor is given")
@@ -100,6 +107,13 @@ def problems(p: Program, kernel: Sdpa) -> Iterator[Problem]:
 def is_plain_tensor(kernel: Sdpa) -> bool:
     """Whether a mask is handed over as a bool or float tensor."""
     return kernel.mask_form in ("bool", "float")
+
+
+def keeps_least(p: Program, kernel: Sdpa) -> bool:
+    """Whether the least number of the mask's dtype stays finite, and far below all scores, on every
+    path: casts make it infinite, and in float16 a score may."""
+    same = p.q.dtype == p.k.dtype == p.v.dtype and kernel.mask_dtype == "query"
+    return same and p.autocast is None and p.q.dtype != "float16"
 
 
 def _broadcasting(p: Program, kernel: Sdpa) -> Iterator[Problem]:
@@ -124,6 +138,7 @@ def fitted(p: Program, kernel: Sdpa) -> Sdpa:
             kernel, mask_form=plain.mask_form, broadcast=plain.broadcast,
             mask_rank=plain.mask_rank, mask_requires_grad=plain.mask_requires_grad,
             mask_bias=plain.mask_bias, mask_dtype=plain.mask_dtype, mask_layout=plain.mask_layout,
+            mask_fill=plain.mask_fill,
         )  # fmt: skip
     if kernel.mask_form in ("is_causal", "upper_left") and p.mask != Causal():
         kernel = replace(kernel, mask_form="bool")
@@ -131,6 +146,10 @@ def fitted(p: Program, kernel: Sdpa) -> Sdpa:
         kernel = replace(kernel, mask_form="bool")
     if kernel.mask_form != "float":
         kernel = replace(kernel, mask_bias=plain.mask_bias, mask_dtype=plain.mask_dtype)
+    if kernel.dropout_p:
+        kernel = replace(kernel, mask_dtype=plain.mask_dtype)
+    if kernel.mask_form != "float" or not keeps_least(p, kernel):
+        kernel = replace(kernel, mask_fill=plain.mask_fill)
     if not is_plain_tensor(kernel):
         kernel = replace(kernel, mask_layout=plain.mask_layout)
     depends = mask_axes(p.mask)

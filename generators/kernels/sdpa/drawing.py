@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from attnfuzz.generators.kernels.sdpa.attn_mask import BIASES
+from attnfuzz.generators.kernels.sdpa.attn_mask import BIASES, keeps_least
 from attnfuzz.generators.kernels.sdpa.spec import Sdpa
 from attnfuzz.generators.model.expressions import mask_axes
 from attnfuzz.generators.model.masks import Causal, KeyPadding, Mask
@@ -45,6 +45,7 @@ class Drawing(Composed):
         self.is_bias = one_in(2)
         self.is_aligned = one_in(3)
         self.has_bias_numbers, self.is_wide = one_in(2), one_in(3)
+        self.fill = weighted((1, "-inf"), (1, "finfo_min"))
         self.is_laid_out = one_in(2 if about else 8)
         self.mask_layout = weighted((2, "transposed"), (1, "strided"), (2, "expanded"))
         self.drops_row = one_in(2)
@@ -52,7 +53,11 @@ class Drawing(Composed):
         self.dropped = Dropout(self.swarm)
 
     def draw(self, draw: Draw, backend: str) -> Program:
-        return self.dropped.draw(draw, super().draw(draw, backend))
+        p = self.dropped.draw(draw, super().draw(draw, backend))
+        kernel = p.kernel
+        if isinstance(kernel, Sdpa) and kernel.dropout_p:
+            return replace(p, kernel=replace(kernel, mask_dtype="query"))
+        return p
 
     def _mask(self, draw: Draw, shape: Shape) -> Mask | None:
         """Sometimes the causal one that is aligned to the bottom right, which a bias may say; or
@@ -72,8 +77,11 @@ class Drawing(Composed):
         return self.about or self.has(feature)
 
     def _run(self, draw: Draw, p: Program, backend: str) -> Program:
-        """Without the calls whose lengths the mask does not fit."""
+        """Without the calls whose lengths the mask does not fit, and a fill that casts do not."""
         p = super()._run(draw, p, backend)
+        kernel = p.kernel
+        if isinstance(kernel, Sdpa) and not keeps_least(p, kernel):
+            p = replace(p, kernel=replace(kernel, mask_fill="-inf"))
         return replace(p, calls=tuple(call for call in p.calls if _fits(p, call)))
 
     def kernel(self, draw: Draw, at: Setting) -> Sdpa:
@@ -122,6 +130,7 @@ class Drawing(Composed):
                 kernel,
                 mask_bias=draw(self.has_bias_numbers),
                 mask_dtype="float32" if draw(self.is_wide) else "query",
+                mask_fill=draw(self.fill),
             )
         if kernel.mask_form in ("bool", "float") and draw(self.is_laid_out):
             kernel = replace(kernel, mask_layout=draw(self.mask_layout))

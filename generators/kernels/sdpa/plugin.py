@@ -78,7 +78,7 @@ class SdpaPlugin(KernelPlugin[Sdpa]):
             diagonal = f"{scene.kv_len} - {scene.q_len}" if spec.mask_form == "lower_right" else ""
             modify.append(f"mask = torch.ones({extents}, dtype=torch.bool).tril({diagonal})")
             modify.append('scores = scores.masked_fill(~mask, float("-inf"))')
-        dead = may_hide_everything(scene.program.mask, scene)
+        dead = spec.mask_fill == "-inf" and may_hide_everything(scene.program.mask, scene)
         return Meaning(scene.scale_text(spec.scale), modify, zero_dead_rows=dead)
 
     def fused_operators(self, device: str) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from typing import Literal
 from attnfuzz.generators.kernels.spec import Probability, Scale
 from attnfuzz.generators.model.indices import STRICT
 
+MaskForm = Literal["is_causal", "bool", "float", "upper_left", "lower_right"]
 Dim = Literal["b", "h", "q_idx", "kv_idx"]
 
 
@@ -18,8 +19,10 @@ class Sdpa:
     `mask_form`: how the program's mask is handed over. `is_causal` needs the mask to be
     `Causal(offset=0)` (top-left aligned, torch's documented meaning), and so does `upper_left`, the
     tensor subclass of `torch.nn.attention.bias`; its `lower_right` needs the offset Lkv - Lq.
-    `float` is an additive mask of 0 and -inf in q's dtype. `broadcast` lists the axes at which the
-    mask tensor keeps extent 1; only axes that the mask does not depend on may be listed.
+    `float` is an additive mask of 0 and -inf in q's dtype, or of 0 and the least finite number of
+    that dtype (`mask_fill`), with which a query that sees no key weighs all alike. `broadcast`
+    lists the axes at which the mask tensor keeps extent 1; only axes that the mask does not depend
+    on may be listed.
     `mask_rank` below 4 drops leading broadcast axes. `mask_requires_grad` (float form only) makes
     the mask a leaf with a gradient. `mask_bias`: a float mask holds standard normal numbers, not 0,
     where it hides nothing. `mask_dtype`: of a float mask; torch takes float32 with any q.
@@ -36,13 +39,14 @@ class Sdpa:
     kind: Literal["sdpa"] = "sdpa"
     backend: Literal["auto", "math", "flash", "efficient"] = "auto"
     scale: Scale | None = None
-    mask_form: Literal["is_causal", "bool", "float", "upper_left", "lower_right"] = "bool"
+    mask_form: MaskForm = "bool"
     broadcast: tuple[Dim, ...] = ("b", "h")
     mask_rank: Literal[1, 2, 3, 4] = 4
     mask_requires_grad: bool = False
     enable_gqa: bool = False
     mask_bias: bool = False
     mask_dtype: Literal["query", "float32"] = "query"
+    mask_fill: Literal["-inf", "finfo_min"] = "-inf"
     mask_layout: Literal["contiguous", "transposed", "strided", "expanded"] = "contiguous"
     input_rank: Literal[2, 3, 4, 5] = 4
     dropout_p: Probability = 0.0

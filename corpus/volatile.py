@@ -67,6 +67,11 @@ _PLACES_AND_NAMES = _rules(
     (r"https?://\S+", "<URL>"),
     (r"<([\w.]+)[^<>]*? at 0x[0-9a-fA-F]+>", r"<\1>"),
     (r"\b\w+_program\.(?=[A-Z])", "<program>."),  # the program's own classes
+    # One of several mods has a name of its own: told as the only one is.
+    (
+        r"bound method \w+\.\w+ of <<program>\.\w+",
+        "bound method MaskMod.mask_mod of <<program>.MaskMod",
+    ),
     (r"0x[0-9a-fA-F]+", "<ADDR>"),
     (r"(?:/[\w.+@~-]+){2,}/?(?::\d+)*", "<PATH>"),
     (r"\b[a-z0-9]{40,}\b", "<HASH>"),

@@ -39,7 +39,7 @@ class Drawing(Composed):
         self.mask_rank = weighted((3, 4), (2, 2), (1, 3))
         self.mask_gradient = one_in(3)
         self.about = about = self.swarm.profile == "sdpa_forms"
-        self.has_rank = one_in(2 if about else 12)
+        self.has_rank = one_in(2 if about else 8)
         self.input_rank = weighted((4, 3), (2, 5))
         self.gives_bias = one_in(2 if about else 4)
         self.is_bias = one_in(2)
@@ -49,7 +49,7 @@ class Drawing(Composed):
         self.is_laid_out = one_in(2 if about else 8)
         self.mask_layout = weighted((2, "transposed"), (1, "strided"), (2, "expanded"))
         self.drops_row = one_in(2)
-        self.hides_keys = one_in(12) if self._may("sdpa.ranks") else st.just(False)
+        self.hides_keys = one_in(8) if self._may("sdpa.ranks") else st.just(False)
         self.dropped = Dropout(self.swarm)
 
     def draw(self, draw: Draw, backend: str) -> Program:

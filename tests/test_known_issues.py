@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from attnfuzz.corpus.known_issues import KnownIssue, KnownIssueError, load_known_issues, match
+from attnfuzz.generators.kernels.flex.paged import Paged
+from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
 from attnfuzz.generators.kernels.specs import Flex
 from attnfuzz.generators.model.features import features
 from attnfuzz.generators.model.masks import Causal
@@ -169,3 +171,11 @@ def test_a_decoding_kernel_without_choices_is_known_and_the_forward_one_is_not()
     forward = replace(frame, file="torch/_inductor/kernel/flex/flex_attention.py")
     other = replace(decoding, raised=replace(raised, frames=(forward,)))
     assert match(other, program, HERE | {"target": "virtual-sm90"}) is None
+
+
+def test_pages_of_other_entries_are_known_and_pages_given_up_are_not() -> None:
+    wrong = replace(FAILURE, kind=FailureKind.WRONG_RESULT, layer=Layer.EAGER, raised=None)
+    for paged, known in ((Paged(first=1), "attention-gym-189"), (Paged(erased=True), None)):
+        spec = BlockMaskSpec(batch=True, paged=paged)
+        issue = match(wrong, Program(kernel=Flex(block_mask=spec), mask=Causal()), HERE)
+        assert (issue.id if issue else None) == known

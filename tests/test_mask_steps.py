@@ -13,7 +13,15 @@ import torch
 import torch.nn.attention.flex_attention as flex
 
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
-from attnfuzz.generators.kernels.flex.steps import Adjusted, Copied, Cut, Rebuilt, Sliced, Step
+from attnfuzz.generators.kernels.flex.steps import (
+    Adjusted,
+    Copied,
+    Cut,
+    Rebuilt,
+    Shown,
+    Sliced,
+    Step,
+)
 from attnfuzz.generators.kernels.refusals import for_program
 from attnfuzz.generators.kernels.specs import Flex
 from attnfuzz.generators.model import masks
@@ -66,6 +74,16 @@ PROGRAMS = {
         Sliced(heads=Cut(how="int", start=1)), Rebuilt(of="whole"), mask=PER_HEAD
     ),
     "copied": program(Copied(), Copied(through="as_tuple")),
+    "unflattened": program(Copied(through="tree"), mods="nested", mask=masks.Or(
+        left=PER_HEAD, right=PER_BATCH,
+    )),
+    "unflattened, of parts": program(
+        Copied(through="tree"), joints="functions", mods="partial", steps_inside=True
+    ),
+    "unflattened, noop_mask": program(
+        Copied(through="tree"), mask=masks.AllTrue(), joints="functions"
+    ),
+    "of drawn blocks": program(Shown(), Rebuilt(of="drawn"), heads=False),
     "made inside": program(BATCHES, made="inside", computed=True, mods="lambda"),
     "cached": program(BATCHES, made="cached"),
     "joined": program(
@@ -210,6 +228,13 @@ def test_what_torch_cannot_mean_is_no_program(key: str) -> None:
     assert f"kernel.block_mask.{key}" in [problem.key for problem in problems(INVALID[key])]
 
 
+def test_what_is_compiled_looks_at_no_blocks() -> None:
+    for step in (Shown(), Rebuilt(of="drawn")):
+        for given in ({"made": "inside"}, {"steps_inside": True}):
+            keys = [problem.key for problem in problems(program(step, **given))]
+            assert keys == ["kernel.block_mask.steps[0]"]
+
+
 def test_two_tensors_are_no_index_by_each() -> None:
     both = program(Sliced(batch=Cut(how="tensor"), heads=Cut(how="tensor")))
     assert [problem.key for problem in problems(both)] == ["kernel.block_mask.steps[0]"]
@@ -245,7 +270,7 @@ def test_the_plain_block_mask_stays_the_most_frequent() -> None:
     made = [k.block_mask for k in drawn if isinstance(k, Flex) and k.block_mask is not None]
     assert len(made) / 12 < sum(bool(spec.steps) for spec in made) < len(made) / 2
     kinds = {step.kind for spec in made for step in spec.steps}
-    assert kinds == {"sliced", "adjusted", "rebuilt", "copied"}
+    assert kinds == {"sliced", "adjusted", "rebuilt", "copied", "shown"}
 
 
 NO_TILES = (

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from attnfuzz.generators.kernels.base import Body
+from attnfuzz.generators.kernels.flex.paged import Paged
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
 from attnfuzz.generators.kernels.registry import REGISTRY
 from attnfuzz.generators.kernels.specs import (
@@ -140,6 +141,16 @@ PROGRAMS = {
     "flex-nested": Program(
         kernel=Flex(block_mask=BlockMaskSpec(), mods="nested"), mask=masks.Causal(),
     ),
+    "flex-paged": Program(
+        kernel=Flex(
+            block_mask=BlockMaskSpec(
+                block_size=(8, 4), batch=True, paged=Paged(kv_len=True, parts=2, erased=True)
+            ),
+            mods="lambda",
+        ),
+        mask=masks.Causal(), score_mod=scores.RelativeBias(inner=scores.Score()),
+        shape=Shape(batch=2, kv_len=18),
+    ),
     "mesh-sharded": Program(
         mesh=Mesh(world_size=4, q="length", k="heads", v="heads"), mask=masks.Documents(),
         shape=Shape(q_heads=4, kv_heads=4), kernel=Handwritten(masking="add"),
@@ -179,6 +190,13 @@ PROGRAMS = {
     "transformer-encoder-trained": Program(
         kernel=TransformerLayer(mode="train", is_causal="true"), mask=masks.Causal(),
         training=Training(wrt=("q",)), compile=Compile(),
+    ),
+    "transformer-whole": Program(
+        kernel=TransformerLayer(
+            layer="transformer", num_layers=2, final_norm=True, mask_form="square",
+            is_causal="true", source_mask=True, source_padding=True, memory_padding=True,
+        ),
+        shape=replace(SMALL, kv_heads=4), mask=masks.Causal(),
     ),
     "transformer-decoder-layers": Program(
         kernel=TransformerLayer(

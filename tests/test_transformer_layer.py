@@ -37,6 +37,11 @@ def decoder(mask: masks.Mask | None = None, **spec: Any) -> Program:
     return replace(encoder(mask, layer="decoder", **spec), shape=CROSS)
 
 
+def transformer(mask: masks.Mask | None = None, **spec: Any) -> Program:
+    spec = {"num_layers": 1, "final_norm": True} | spec
+    return replace(decoder(mask, **spec), kernel=TransformerLayer(layer="transformer", **spec))
+
+
 PROGRAMS = {
     "fast": encoder(),
     "fast, gelu": encoder(masks.Causal(), activation="gelu", norm_first=True),
@@ -67,6 +72,24 @@ PROGRAMS = {
     ),
     "decoder, hint": decoder(memory_mask=True, memory_is_causal=True, norm_first=True),
     "decoders": decoder(masks.Documents(per_batch=True), mask_rank=3, num_layers=2),
+    "square": decoder(masks.Causal(), mask_form="square", num_layers=1, is_causal="true"),
+    "fast, transformer": transformer(masks.Causal(), source_mask=True, memory_mask=True),
+    "fast, made nested in a transformer": transformer(
+        masks.Causal(), num_layers=2, source_padding=True, memory_padding=True, key_padding=True
+    ),
+    "transformer": transformer(
+        masks.Causal(),
+        mask_form="square",
+        is_causal="true",
+        source_mask=True,
+        norm_first=True,
+        source_padding=True,
+        batch_first=False,
+    ),
+    "trained transformer": replace(
+        transformer(bias=False, activation="gelu", source_padding=True, mode="train"),
+        training=Training(wrt=("k",)),
+    ),
     "calls": replace(
         encoder(masks.Causal(), key_padding=True, num_layers=2),
         calls=(Call(batch=1, q_len=3, kv_len=3), Call(batch=2, q_len=9, kv_len=9)),

@@ -30,8 +30,8 @@ def named_tensors(
     value: Any, name: str, within: frozenset[int] = frozenset()
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """The tensors in an argument: itself, members of tuples, lists, dicts and the program's own
-    objects, a BlockMask's, and those that a function, a method or a partial has. `within` are the
-    ids of what it lies in: a function may capture itself."""
+    objects, a BlockMask's and a PagedAttention's, and those that a function, a method or a partial
+    has. `within` are the ids of what it lies in: a function may capture itself."""
     if isinstance(value, torch.Tensor):
         yield name, value
     elif id(value) not in within:
@@ -56,7 +56,7 @@ def _members(value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, FunctionType) and value.__closure__:
         for variable, cell in zip(value.__code__.co_freevars, value.__closure__, strict=True):
             yield f".{variable}", _contents(cell)
-    elif type(value).__module__ == MODULE:
+    elif type(value).__module__ == MODULE or type(value).__name__ == "PagedAttention":
         yield from ((f".{key}", member) for key, member in vars(value).items())
 
 

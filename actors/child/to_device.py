@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention.bias import CausalBias
+from torch.nn.attention.experimental._paged_attention import PagedAttention
 from torch.nn.attention.flex_attention import BlockMask
 
 from attnfuzz.actors.child import tensors
@@ -19,8 +20,8 @@ from attnfuzz.actors.child.program_module import MODULE
 
 class ToDevice:
     """Copies values to `device`: tensors with their strides, offsets, shared memory and
-    `requires_grad`, BlockMasks, and functions with all that they have captured. What was one object
-    stays one object within a converter."""
+    `requires_grad`, BlockMasks, PagedAttentions, and functions with all that they have captured.
+    What was one object stays one object within a converter."""
 
     def __init__(self, device: str | torch.device) -> None:
         self._device = device
@@ -55,7 +56,7 @@ class ToDevice:
             return functools.partial(self(value.func), *args, **keywords)
         if isinstance(value, types.MethodType):
             return types.MethodType(self(value.__func__), self(value.__self__))
-        if isinstance(value, BlockMask) or type(value).__module__ == MODULE:
+        if isinstance(value, BlockMask | PagedAttention) or type(value).__module__ == MODULE:
             return self._object(value)
         return value
 

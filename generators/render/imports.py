@@ -27,6 +27,7 @@ FROM = {
     "torch.testing._internal.distributed.fake_pg": ("FakeStore",),
     "torch.nn.attention": ("SDPBackend", "sdpa_kernel"),
     "torch.nn.attention.bias": ("causal_lower_right", "causal_upper_left"),
+    "torch.nn.attention.experimental._paged_attention": ("PagedAttention",),
     "torch.nn.attention.flex_attention": (
         "AuxRequest", "BlockMask", "and_masks", "create_block_mask", "create_mask",
         "flex_attention", "noop_mask", "or_masks",

@@ -145,9 +145,10 @@ def mask_mod(mask: Mask, scene: Scene, extents: Extents, style: str) -> Mod:
     return _mod("mask_mod", boolean(mask, captures), captures, style)
 
 
-def score_mod(score: ScoreMod, scene: Scene, style: str) -> Mod:
-    """The score modification as a score_mod; `style` is as `Flex.mods`."""
-    captures = scene.captures()
+def score_mod(score: ScoreMod, scene: Scene, style: str, extents: Extents | None = None) -> Mod:
+    """The score modification as a score_mod whose tables cover `extents`, the scene's by default;
+    `style` is as `Flex.mods`."""
+    captures = scene.captures(extents)
     expr = modified(score, captures)
     if not expr.scored and _PRECISION[_dtype(captures)] < _PRECISION[scene.program.q.dtype]:
         expr = method(expr, "to", "score.dtype", kind="float")

@@ -17,7 +17,8 @@ RESERVED = (
     "block_mask", "mask_mod", "score_mod", "score", "b", "h", "q_idx", "kv_idx", "B", "Lq", "Lkv",
     "scores", "probs", "out", "lse", "t", "gate", "residual", "key", "times", "seconds", "began",
     "sliced", "batches", "heads", "rows", "block", "blocks", "lengths", "parts", "block_size",
-    "mod", "number", "scale",
+    "mod", "number", "scale", "paged", "kv_len", "k_cache", "v_cache", "entries", "positions",
+    "entry", "part", "leaves", "structure", "alike",
 )  # fmt: skip
 NAMES = {"B": "q.shape[0]", "Lq": "q.shape[2]", "Lkv": "k.shape[2]"}
 PROJECTED_NAMES = {"B": "x.shape[0]", "Lq": "x.shape[1]", "Lkv": "context.shape[1]"}

@@ -7,15 +7,18 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from attnfuzz.generators.kernels.flex.paged import Paged
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec, Flex
 from attnfuzz.generators.kernels.flex.step_drawing import Steps, fitting_calls
 from attnfuzz.generators.model.expressions import mask_axes
-from attnfuzz.generators.model.masks import Mask
-from attnfuzz.generators.model.program import Call, Shape
+from attnfuzz.generators.model.masks import And, Mask, Or
+from attnfuzz.generators.model.program import Call, Program, Shape
 from attnfuzz.generators.model.scores import ScoreMod
+from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.strategies.composed import Composed, Dtypes, Setting
 from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
 from attnfuzz.generators.strategies.kernel import Parts, scales
+from attnfuzz.generators.strategies.shapes import affordable
 
 BLOCK_SIZES = (
     (128, 128), (16, 16), (32, 32), (64, 64), (256, 256), (64, 128), (128, 64), (8, 128), (128, 32),
@@ -27,6 +30,9 @@ KERNEL_OPTIONS: tuple[dict[str, int | bool | str], ...] = (
     {"BLOCK_M": 32, "BLOCK_N": 32}, {"BLOCK_M": 64}, {"num_stages": 1}, {"num_warps": 2},
     {"BACKEND": "TRITON"}, {"FORCE_USE_FLEX_ATTENTION": True}, {"SPLIT_KV": 2}, {"USE_TMA": False},
 )  # fmt: skip
+
+
+PAGES = (4, 16, 1, 7, 8, 32, 64, 128)
 
 
 class Drawing(Composed):
@@ -76,13 +82,18 @@ class Drawing(Composed):
         )
         written = ("nested", "partial", "method", "callable", "lambda") if has("flex.mods") else ()
         self.mods = weighted((4 if self.traced else 12, "function"), *((1, s) for s in written))
-        self.joints: Any = (
-            weighted((2, "operators"), (1, "functions"))
-            if has("flex.joints")
-            else st.just("operators")
-        )
+        self.joints: Any = weighted((2, "operators"), (1, "functions"))
+        self.joined: Any = weighted((1, "operators"), (2, "functions"))
         self.computed = one_in(6) if has("flex.computed") else st.just(False)
         self.lse = one_in(5) if has("flex.lse") else st.just(False)
+        self.is_paged = one_in(16) if has("flex.paged") else st.just(False)
+        self.page = st.just(128) if self.gpu else st.sampled_from(PAGES)
+        self.converted: Any = weighted((2, "block_mask"), (1, "mask_mod"))
+        self.page_parts: Any = weighted((3, 1), (2, 2))
+        self.spare_pages = weighted((3, 0), (2, 1), (1, 3))
+        self.first = weighted((12, 0), (1, 1))  # which torch gets wrong: attention-gym#189
+        self.erased = one_in(12)  # which it gets wrong too
+        self.has_length = weighted((3, True), (1, False))
 
     def kernel(self, draw: Draw, at: Setting) -> Flex:
         lse = draw(self.lse) and (self.gpu or at.backend != "inductor" or at.refused)
@@ -95,9 +106,14 @@ class Drawing(Composed):
             return_lse=lse,
             enable_gqa=draw(self.gqa) or at.shape.q_heads != at.shape.kv_heads,
             mods="function" if at.mask is None and not at.scored else draw(self.mods),
-            joints="operators" if at.mask is None else draw(self.joints),
+            joints=self._joints(draw, at.mask),
             computed=here and draw(self.computed),
         )
+
+    def _joints(self, draw: Draw, mask: Mask | None) -> Any:
+        if mask is None or not self.has("flex.joints"):
+            return "operators"
+        return draw(self.joined if isinstance(mask, And | Or) else self.joints)
 
     def _block_mask(self, draw: Draw, at: Setting, mask: Mask) -> BlockMaskSpec:
         axes = mask_axes(mask)
@@ -118,6 +134,7 @@ class Drawing(Composed):
             return self._of_other_extents(draw, spec, at.shape)
         spec = self.steps.draw(draw, spec, at.shape, at.training)
         inside = bool(spec.steps) and draw(self.steps.inside) and spec.made == "outside"
+        inside = inside and not any(step.looks for step in spec.steps)
         return replace(spec, steps_inside=inside)
 
     def _of_other_extents(self, draw: Draw, spec: BlockMaskSpec, shape: Shape) -> BlockMaskSpec:
@@ -138,6 +155,42 @@ class Drawing(Composed):
             spec, other=tuple(other), batch=spec.batch or bool(other[0]), spare_batch=0,
             heads=spec.heads or bool(other[1]), built_for_extra=(0, 0),
         )  # fmt: skip
+
+    def _run(self, draw: Draw, p: Program, backend: str) -> Program:
+        p = super()._run(draw, p, backend)
+        return self._paged(draw, p) if p.mask is not None and draw(self.is_paged) else p
+
+    def _paged(self, draw: Draw, p: Program) -> Program:
+        """The program with k and v in pages, where it may: each entry's scores are those of all
+        entries' tokens, most of them hidden."""
+        kernel = p.kernel
+        assert isinstance(kernel, Flex) and kernel.block_mask is not None
+        block_mask = BlockMaskSpec(
+            block_size=(kernel.block_mask.block_size[0], draw(self.page)),
+            batch=True,
+            heads=kernel.block_mask.heads,
+            full_blocks=kernel.block_mask.full_blocks,
+            paged=Paged(
+                converted=draw(self.converted), parts=draw(self.page_parts),
+                spare=draw(self.spare_pages), first=draw(self.first), erased=draw(self.erased),
+                kv_len=draw(self.has_length),
+            ),
+        )  # fmt: skip
+        fixed = p.compile is not None and p.compile.backend == "inductor"
+        paged = self.plugin.fitted(
+            replace(
+                p,
+                kernel=replace(kernel, block_mask=block_mask),
+                transform="none",
+                mesh=None,
+                # Of a size that changes the CPU's kernel has no name: corpus/cases/98d32842.
+                calls=() if fixed else p.calls,
+            )
+        )
+        batch = max(1, p.shape.batch, *(call.batch for call in paged.calls))
+        whole = replace(p.shape, kv_len=p.shape.kv_len * batch)
+        dear = affordable(whole, self.swarm.place.max_cost) != whole
+        return p if dear or problems(paged) else paged
 
     def fit_calls(self, kernel: Flex, calls: tuple[Call, ...]) -> tuple[Call, ...]:
         if kernel.block_mask is None or any(kernel.block_mask.other):

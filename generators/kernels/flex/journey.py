@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
-from attnfuzz.generators.kernels.flex.steps import Place, Step
+from attnfuzz.generators.kernels.flex.step import Place
+from attnfuzz.generators.kernels.flex.steps import Step
 from attnfuzz.generators.model.indices import Axis
 from attnfuzz.generators.model.problem import Problem, lengths
 from attnfuzz.generators.model.program import Program
@@ -88,6 +89,8 @@ def problems(program: Program, spec: BlockMaskSpec) -> Iterator[Problem]:
     for number, (step, place) in enumerate(places(spec, call, "cpu")):
         for name, sentence in step.problems(place):
             yield Problem(f"{key}[{number}]{name}", sentence)
+        if step.looks and (spec.steps_inside or spec.made != "outside"):
+            yield Problem(f"{key}[{number}]", "expected one that compiled code can do")
     for number in _widened_after_cropping(spec):
         yield Problem(f"{key}[{number}].of", "expected whole blocks before the mask is cropped")
     for _, q_len, kv_len in lengths(program):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attnfuzz.generators.kernels.flex import journey
+from attnfuzz.generators.kernels.flex import journey, paging
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
 from attnfuzz.generators.model.problem import Problem
 from attnfuzz.generators.model.program import Program
@@ -26,6 +26,8 @@ def built_extents(scene: Scene, spec: BlockMaskSpec) -> Extents:
 
 def reached_extents(scene: Scene, spec: BlockMaskSpec) -> Extents:
     """How far the mask's tables must reach: as far as it is built, and as far as it is used."""
+    if spec.paged is not None:
+        return paging.reached(spec, scene.extents)
     built = built_extents(scene, spec)
     pairs = zip(built, scene.extents, strict=True)
     return Extents(*map(largest, *zip(*pairs, strict=True))) if any(spec.other) else built
@@ -34,6 +36,9 @@ def reached_extents(scene: Scene, spec: BlockMaskSpec) -> Extents:
 def block_mask(made: str, spec: BlockMaskSpec, scene: Scene, device: str) -> list[str]:
     """Statements that set `block_mask`."""
     built = built_extents(scene, spec)
+    if spec.paged is not None and spec.paged.converted == "mask_mod":
+        made = paging.converted_mod(made, spec, "mask_mod")
+        built = built._replace(kv_idx=paging.slots(spec, scene.extents))
     first = journey.extents_before(spec, scene.extents)
     args = [
         made, str(built.b) if spec.batch else "None", str(built.h) if spec.heads else "None",

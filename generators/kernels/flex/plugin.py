@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning, Share
 from attnfuzz.generators.kernels.conditions import differentiates
-from attnfuzz.generators.kernels.flex import journey
+from attnfuzz.generators.kernels.flex import journey, paging
 from attnfuzz.generators.kernels.flex.joined import Joined, joined_mask_mod
 from attnfuzz.generators.kernels.flex.making import block_mask, other_problems, reached_extents
 from attnfuzz.generators.kernels.flex.refusals import REFUSALS
@@ -50,7 +50,9 @@ class FlexPlugin(KernelPlugin[Flex]):
     def inputs(self, scene: Scene) -> Inputs:
         p, spec, inputs = scene.program, self.spec(scene.program), Inputs()
         if p.score_mod is not None:
-            self._score_inputs(score_mod(p.score_mod, scene, spec.mods), scene, inputs)
+            made = spec.block_mask
+            extents = None if made is None else paging.reached(made, scene.extents)
+            self._score_inputs(score_mod(p.score_mod, scene, spec.mods, extents), scene, inputs)
         if spec.block_mask is not None and p.mask is not None:
             built = reached_extents(scene, spec.block_mask)
             written = joined_mask_mod if spec.joints == "functions" else mask_mod
@@ -91,26 +93,36 @@ class FlexPlugin(KernelPlugin[Flex]):
                 inputs.fresh.append(f"mask_mod = {made}")
                 inputs.fresh_names.append("mask_mod")
                 made = "mask_mod"
+            if spec.paged is not None:
+                inputs.fresh += paging.reserved(spec, scene)
+                inputs.fresh_names += paging.names(spec, scene)
             inputs.fresh += block_mask(made, spec, scene, scene.inputs_device)
+            inputs.fresh += paging.converted_mask(spec, scene)
             if not spec.steps_inside:
                 inputs.fresh += journey.statements(spec, scene.extents, scene.inputs_device)
             inputs.fresh_names.append("block_mask")
-            made = "mask_mod" if mod.is_function else "block_mask.mask_mod"
+            if spec.paged is None:
+                made = "mask_mod" if mod.is_function else "block_mask.mask_mod"
         inputs.seen = [f'mask = create_mask({made}, {here}, device="{scene.inputs_device}")']
 
     @staticmethod
     def _keeps_mask_mod(mod: Mod, spec: BlockMaskSpec) -> bool:
-        """Whether the mask_mod is an argument too, for the reference: steps leave another one."""
+        """Whether the mask_mod is an argument too, for the reference: steps and pages leave
+        another one."""
         outside = spec.made == "outside" and not spec.steps_inside
         plain = mod.is_function or isinstance(mod, Joined)
-        return outside and bool(spec.steps) and not plain
+        return outside and (bool(spec.steps) or spec.paged is not None) and not plain
 
     def call(self, scene: Scene, inputs: Inputs) -> Body:
         spec = self.spec(scene.program)
         mask, score = self.mods(inputs)
         args, statements = ["q", "k", "v"], []
+        pages = spec.block_mask if spec.block_mask is not None and spec.block_mask.paged else None
+        if pages is not None:
+            args, statements = ["q", "k_cache", "v_cache"], paging.assigned(pages, scene)
         if score is not None:
             made = score.made if score.learnable else "score_mod"
+            made = made if pages is None else paging.converted_mod(made, pages, "score_mod")
             args.append(f"score_mod={made}")
             if spec.computed and score.learnable:
                 statements += copies(score)
@@ -219,6 +231,7 @@ class FlexPlugin(KernelPlugin[Flex]):
             )
 
         yield from other_problems(p, spec)
+        yield from paging.problems(p, spec)
         if spec.compiled and spec.compiled_call:
             yield Problem("kernel.block_mask.compiled_call", "expected one way of compiling it")
         if differentiates(p) and not all(getattr(s, "q_blocks", True) for s in spec.steps):
@@ -276,6 +289,8 @@ class FlexPlugin(KernelPlugin[Flex]):
         fitting = replace(
             spec, batch=batch, heads=heads, spare_batch=spare, steps_inside=inside, other=other
         )
+        if spec.paged is not None and not paging.pages_are_full(p, spec):
+            fitting = replace(fitting, paged=replace(spec.paged, kv_len=True))
         return replace(kernel, block_mask=fitting)
 
     def variants(self, program: Program) -> Iterator[tuple[str, Flex]]:
@@ -317,6 +332,11 @@ def _block_mask_features(spec: BlockMaskSpec, axes: frozenset[Axis]) -> Iterator
             yield "block_mask.other"
             yield f"block_mask.other.{name}"
             yield f"block_mask.other.{'more' if more > 0 else 'fewer'}"
+    if spec.paged is not None:
+        yield "block_mask.paged"
+        yield from choices(spec.paged, "block_mask.paged")
+        numbers = {"spare": spec.paged.spare, "first": spec.paged.first}
+        yield from (f"block_mask.paged.{name}" for name, number in numbers.items() if number)
     forced = [name for name, axis in (("batch", "b"), ("heads", "h")) if axis in axes]
     yield from choices(spec, "block_mask", but=("made", *forced))
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from attnfuzz.generators.kernels.flex.paged import Paged
 from attnfuzz.generators.kernels.flex.steps import Step
 from attnfuzz.generators.kernels.spec import Scale
 from attnfuzz.generators.model.indices import STRICT
@@ -33,6 +34,7 @@ class BlockMaskSpec:
     mask_mod alone in eager mode, which is defined for both.
     `steps`: what is then done to it, in `inputs` or (`steps_inside`) in the attention function, as
     it is there anyway where the BlockMask is made there.
+    `paged`: k and v are kept in pages, and the mask is converted for these.
     """
 
     __pydantic_config__ = STRICT
@@ -50,6 +52,7 @@ class BlockMaskSpec:
     compiled_call: bool = False
     steps: Annotated[tuple[Step, ...], Field(max_length=4)] = ()
     steps_inside: bool = False
+    paged: Paged | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,15 @@ from hypothesis.strategies import SearchStrategy
 
 from attnfuzz.generators.kernels.flex.journey import too_long
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
-from attnfuzz.generators.kernels.flex.steps import Adjusted, Copied, Cut, Rebuilt, Sliced, Step
+from attnfuzz.generators.kernels.flex.steps import (
+    Adjusted,
+    Copied,
+    Cut,
+    Rebuilt,
+    Shown,
+    Sliced,
+    Step,
+)
 from attnfuzz.generators.model.indices import Axis
 from attnfuzz.generators.model.program import Call, Shape
 from attnfuzz.generators.render.captures import Extents
@@ -31,10 +39,12 @@ class Steps:
         self.count: SearchStrategy[int] = weighted(plain, *some) if enabled else st.just(0)
         self.inside = one_in(3 if often else 6)
         self.full_blocks = weighted((7, True), (1, False)) if enabled else st.just(True)
-        self.kind = weighted((5, "sliced"), (4, "rebuilt"), (2, "copied"), (2, "adjusted"))
-        self.of = weighted((2, "own"), (2, "partial"), (2, "whole"))
+        self.kind = weighted(
+            (5, "sliced"), (4, "rebuilt"), (3, "copied"), (2, "adjusted"), (1, "shown")
+        )
+        self.of = weighted((2, "own"), (2, "partial"), (2, "whole"), (1, "drawn"))
         self.q_blocks = weighted((3, True), (1, False))
-        self.through = weighted((1, "to"), (1, "as_tuple"))
+        self.through = weighted((1, "to"), (1, "as_tuple"), (2, "tree"))
         self.extra = st.sampled_from(EXTRAS)
         self.how = weighted((4, "slice"), (2, "tensor"), (2, "int"))
         self.some = weighted((2, 0), (3, 1), (1, 2), (1, 3))
@@ -47,6 +57,7 @@ class Steps:
             "rebuilt": self._rebuilt,
             "copied": lambda draw, *_: Copied(through=draw(self.through)),
             "adjusted": lambda draw, *_: Adjusted(extra=draw(self.extra)),
+            "shown": lambda draw, spec, *_: Shown() if spec.made == "outside" else None,
         }
 
     def draw(
@@ -97,7 +108,22 @@ class Steps:
         of, q_blocks = draw(self.of), draw(self.q_blocks) or differentiates
         if of == "whole" and (any(spec.built_for_extra) or any(step.crops for step in steps)):
             of = "partial"
+        if of == "drawn" and (spec.made != "outside" or _many_blocks(spec, shape)):
+            of = "partial"
         return Rebuilt(of=of, q_blocks=q_blocks)
+
+
+MOST_DRAWN = 4000
+"""Blocks that are drawn, one by one, some ten microseconds each."""
+
+
+def _many_blocks(spec: BlockMaskSpec, shape: Shape) -> bool:
+    rows, columns = (
+        -(-(length + FURTHEST) // edge)
+        for length, edge in zip((shape.q_len, shape.kv_len), spec.block_size, strict=True)
+    )
+    masks = (shape.batch if spec.batch else 1) * (shape.q_heads if spec.heads else 1)
+    return rows * columns * masks > MOST_DRAWN
 
 
 def _as_slices(spec: BlockMaskSpec, shape: Shape) -> BlockMaskSpec:

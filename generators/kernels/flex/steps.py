@@ -13,79 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 from pydantic import Field
 
+from attnfuzz.generators.kernels.flex.remaking import Copied, Rebuilt, Shown
+from attnfuzz.generators.kernels.flex.step import BaseStep, Block, Place, Written
 from attnfuzz.generators.model.indices import STRICT, Axis
 from attnfuzz.generators.render.captures import Extents
 from attnfuzz.generators.render.sizes import Size, blocks, commas, plus, times
 
 Few = Annotated[int, Field(ge=0, le=4)]
 Extra = Annotated[int, Field(ge=0, le=512)]
-Block = tuple[int, int]
-
-
-class Place(NamedTuple):
-    """Where a step stands. `alone` are the axes along which the mask before it has one entry for
-    all; `number` is 1 for the first step of its kind; index tensors are made on `device`."""
-
-    before: Extents
-    after: Extents
-    block: Block
-    alone: frozenset[Axis]
-    number: int = 1
-    device: str = "cpu"
-
-    def name(self, base: str) -> str:
-        """`base`, or `base2`, `base3`, … for further steps of its kind."""
-        return base if self.number == 1 else f"{base}{self.number}"
-
-
-class Written(NamedTuple):
-    """The statements that make the new `block_mask` of the old one, and the functions, one after
-    the other, that they call."""
-
-    statements: list[str]
-    functions: tuple[list[str], ...] = ()
-
-
-class _Step:
-    """What most steps have in common: they leave the extents and the meaning alone."""
-
-    @property
-    def crops(self) -> bool:
-        """Whether it may leave out a part of a block."""
-        return False
-
-    @property
-    def widens(self) -> bool:
-        """Whether what it leaves depends on all that there is in a block."""
-        return False
-
-    def before(self, after: Extents, block: Block) -> Extents:
-        """The extents that the mask has to have."""
-        return after
-
-    def alone(self) -> frozenset[Axis]:
-        """The axes along which it leaves one entry for all."""
-        return frozenset()
-
-    def problems(self, place: Place) -> Iterator[tuple[str, str]]:
-        """Fields and sentences: what it needs and is not so."""
-        yield from ()
-
-    def too_long(self, q_len: int, block: Block) -> bool:
-        """Whether it leaves one block of queries, and `q_len` is more than that."""
-        return False
-
-    def write(self, place: Place) -> Written:
-        """What it writes."""
-        raise NotImplementedError
-
-    def seen(self, place: Place) -> list[str]:
-        """Statements for the dense `mask` that is seen, which use no BlockMask."""
-        return []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +61,7 @@ class Cut:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sliced(_Step):
+class Sliced(BaseStep):
     """`block_mask[batch, heads, rows]`: an index by batch, head and block of queries. torch has the
     caller set `mask_mod` anew: "When you slice a BlockMask using [], the mask_mod attribute is
     reset. You must set it from the original BlockMask's mask_mod" (`_sliced_mask_mod_error`), here
@@ -267,7 +206,7 @@ class Sliced(_Step):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Adjusted(_Step):
+class Adjusted(BaseStep):
     """`block_mask._adjust(Lq, Lkv)` of a mask for `extra` queries and keys more: it "'crops' the
     block mask to the upper left corner" (torch's words where lengths differ)."""
 
@@ -297,93 +236,5 @@ class Adjusted(_Step):
         return [f"mask = mask[:, :, :{place.after.q_idx}, :{place.after.kv_idx}]"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rebuilt(_Step):
-    """`BlockMask.from_kv_blocks` of the mask's own parts: as they are (`own`), full blocks among
-    the partial ones (`partial`, by way of `to_dense`), or every block that holds anything seen
-    throughout (`whole`: the mask_mod looks into what `to_dense` gave). `q_blocks` is
-    `compute_q_blocks`, which a backward pass needs."""
-
-    __pydantic_config__ = STRICT
-    kind: Literal["rebuilt"] = "rebuilt"
-    of: Literal["own", "partial", "whole"] = "own"
-    q_blocks: bool = True
-
-    @property
-    def widens(self) -> bool:
-        return self.of == "whole"
-
-    def write(self, place: Place) -> Written:
-        """What it writes."""
-        lines, mod = [], "block_mask.mask_mod"
-        functions: tuple[list[str], ...] = ()
-        parts = [
-            "block_mask.kv_num_blocks", "block_mask.kv_indices", "block_mask.full_kv_num_blocks",
-            "block_mask.full_kv_indices",
-        ]  # fmt: skip
-        if self.of != "own":
-            lines.append("blocks = block_mask.to_dense()")
-        if self.of == "partial":
-            parts = [
-                "blocks.sum(dim=-1, dtype=torch.int32)",
-                "blocks.argsort(dim=-1, descending=True, stable=True).int()",
-            ]
-        if self.of == "whole":
-            mod, functions = "whole_blocks(blocks)", (self._whole(place),)
-        parts += [
-            "BLOCK_SIZE=block_mask.BLOCK_SIZE", f"mask_mod={mod}",
-            "seq_lengths=block_mask.seq_lengths",
-        ]  # fmt: skip
-        if not self.q_blocks:
-            parts.append("compute_q_blocks=False")
-        lines.append(f"block_mask = BlockMask.from_kv_blocks({', '.join(parts)})")
-        return Written(lines, functions)
-
-    @staticmethod
-    def _whole(place: Place) -> list[str]:
-        rows, columns = place.block
-        b, h = ("0" if axis in place.alone else axis for axis in ("b", "h"))
-        return [
-            "def whole_blocks(blocks):",
-            "    def mask_mod(b, h, q_idx, kv_idx):",
-            f"        return blocks[{b}, {h}, q_idx // {rows}, kv_idx // {columns}] == 1",
-            "",
-            "    return mask_mod",
-        ]
-
-    def seen(self, place: Place) -> list[str]:
-        """The same, but of whole blocks: those in which anything was seen."""
-        if self.of != "whole":
-            return []
-        rows, columns = place.block
-        q_block = f"torch.arange({place.after.q_idx})[:, None] // {rows}"
-        kv_block = f"torch.arange({place.after.kv_idx}) // {columns}"
-        return [
-            f"blocks = F.max_pool2d(mask.float(), {place.block}, ceil_mode=True) > 0",
-            f"mask = blocks[:, :, {q_block}, {kv_block}]",
-        ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Copied(_Step):
-    """Another BlockMask with the same parts: moved to the device where it is (`to`), or made of
-    what `as_tuple` gives."""
-
-    __pydantic_config__ = STRICT
-    kind: Literal["copied"] = "copied"
-    through: Literal["to", "as_tuple"] = "to"
-
-    def write(self, place: Place) -> Written:
-        """What it writes."""
-        if self.through == "to":
-            return Written([f'block_mask = block_mask.to("{place.device}")'])
-        return Written(
-            [
-                "lengths, *parts, block_size, mod = block_mask.as_tuple(flatten=False)",
-                "block_mask = BlockMask(lengths, *parts[:8], block_size, mod)",
-            ]
-        )
-
-
-Step = Annotated[Sliced | Adjusted | Rebuilt | Copied, Field(discriminator="kind")]
+Step = Annotated[Sliced | Adjusted | Rebuilt | Copied | Shown, Field(discriminator="kind")]
 """The simplest first."""

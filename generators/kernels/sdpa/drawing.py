@@ -39,17 +39,18 @@ class Drawing(Composed):
         self.mask_rank = weighted((3, 4), (2, 2), (1, 3))
         self.mask_gradient = one_in(3)
         self.about = about = self.swarm.profile == "sdpa_forms"
-        self.has_rank = one_in(2 if about else 12)
+        self.has_rank = one_in(2 if about else 8)
         self.input_rank = weighted((4, 3), (2, 5))
-        self.gives_bias = one_in(4)
+        self.gives_bias = one_in(2 if about else 4)
         self.is_bias = one_in(2)
+        self.is_upper = one_in(2)
         self.is_aligned = one_in(3)
         self.has_bias_numbers, self.is_wide = one_in(2), one_in(3)
         self.fill = weighted((1, "-inf"), (1, "finfo_min"))
         self.is_laid_out = one_in(2 if about else 8)
         self.mask_layout = weighted((2, "transposed"), (1, "strided"), (2, "expanded"))
         self.drops_row = one_in(2)
-        self.hides_keys = one_in(12) if self._may("sdpa.ranks") else st.just(False)
+        self.hides_keys = one_in(8) if self._may("sdpa.ranks") else st.just(False)
         self.dropped = Dropout(self.swarm)
 
     def draw(self, draw: Draw, backend: str) -> Program:
@@ -90,10 +91,10 @@ class Drawing(Composed):
         form = draw(self.causal_form if at.mask == Causal() else self.mask_form)
         if at.mask is None:
             form = "bool"
-        bias = _bias(at)
+        biases = _biases(at)
         often = self.gives_bias if at.mask == Causal() else self.is_bias
-        if bias is not None and self._may("sdpa.bias") and draw(often):
-            form = bias
+        if biases and self._may("sdpa.bias") and draw(often):
+            form = biases[0] if draw(self.is_upper) else biases[-1]
         broadcast: tuple[Any, ...] = ("b", "h")
         rank: Any = 4
         gradient = False
@@ -162,12 +163,11 @@ def _leading(broadcast: tuple[str, ...]) -> int:
     return 2 if {"b", "h"} <= set(broadcast) else 1 if "b" in broadcast else 0
 
 
-def _bias(at: Setting) -> Any:
-    """The form that says the mask by a tensor subclass, if one does."""
-    if at.mask == Causal() and at.shape.q_len != at.shape.kv_len:
-        return "upper_left"
+def _biases(at: Setting) -> list[str]:
+    """The forms that say the mask by a tensor subclass."""
+    forms = ["upper_left"] * (at.mask == Causal())
     aligned = at.mask == Causal(offset=at.shape.kv_len - at.shape.q_len)
-    return "lower_right" if aligned else None
+    return forms + ["lower_right"] * aligned
 
 
 def _fits(p: Program, call: Call) -> bool:

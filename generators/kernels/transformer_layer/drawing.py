@@ -8,7 +8,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 from attnfuzz.generators.kernels.padding import OwnKeys, sees_first_key
-from attnfuzz.generators.kernels.transformer_layer.rules import looks_for_causal
+from attnfuzz.generators.kernels.transformer_layer.rules import (
+    looks_for_causal,
+    undefined_in_memory,
+)
 from attnfuzz.generators.kernels.transformer_layer.spec import TransformerLayer
 from attnfuzz.generators.model.expressions import mask_axes
 from attnfuzz.generators.model.masks import Causal, Mask
@@ -28,12 +31,13 @@ NARROWEST = 8
 
 
 class Drawing(kernel.Drawing):
-    """Half of an encoder's programs take its fast path: evaluated, batch first, with biases and an
-    even number of heads, and nothing that has a gradient."""
+    """Half of an encoder's and a transformer's programs take its fast path: evaluated, batch first,
+    with biases and an even number of heads, and nothing that has a gradient."""
 
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
-        self.decoder, self.fast = one_in(3), one_in(2)
+        self.layer = weighted((5, "encoder"), (3, "decoder"), (2, "transformer"))
+        self.fast = one_in(2)
         self.mode = weighted((3, "eval"), (2, "train"))
         self.num_layers = weighted((4, 0), (1, 1), (2, 2), (1, 3))
         self.feedforward = st.sampled_from((32, 16, 64, 24, 17, 1, 128))
@@ -42,20 +46,22 @@ class Drawing(kernel.Drawing):
         self.final_norm = one_in(3)
         self.has_mask = weighted((3, "none"), (3, "causal"), (3, "tree"))
         self.form = weighted((6, "bool"), (3, "float"), (1, "biased"))
+        self.square = one_in(3)
         self.rank = weighted((2, 2), (1, 3))
         self.said = weighted((3, "unsaid"), (2, "true"), (1, "false"))
         self.padding, self.memory_mask, self.memory_hint = one_in(2), one_in(3), one_in(2)
         self.no_nested_tensor, self.no_mask_check = one_in(6), one_in(4)
-        self.nested = one_in(4)
+        self.nested, self.made_nested = one_in(4), one_in(2)
         self.bshd = st.booleans()
         self.checkpoint = self.running.checkpoints(100)
 
     def draw(self, draw: Draw, backend: str) -> Program:
-        decoder = draw(self.decoder)
-        fast = not decoder and draw(self.fast)
+        kind: Any = draw(self.layer)
+        decoder = kind != "encoder"
+        fast = kind != "decoder" and draw(self.fast)
         shape = self._shape(draw, decoder, fast)
         mask = self._mask(draw, shape)
-        layer = self._layer(draw, decoder, mask, backend)
+        layer = self._layer(draw, kind, mask, backend)
         training = None
         if fast:
             layer, mask = self._fast(draw, layer, mask, backend, shape)
@@ -92,24 +98,29 @@ class Drawing(kernel.Drawing):
         )
         return _fitted(program, layer)
 
-    def _layer(
-        self, draw: Draw, decoder: bool, mask: Mask | None, backend: str
-    ) -> TransformerLayer:
+    def _layer(self, draw: Draw, kind: Any, mask: Mask | None, backend: str) -> TransformerLayer:
+        decoder, both = kind != "encoder", kind == "transformer"
         mode: Any = draw(self.mode)
         num_layers: Any = draw(self.num_layers)
         if backend == "inductor":  # compiles each layer anew, for some ten seconds
             num_layers = min(num_layers, 2 - decoder)
+        if both:
+            num_layers = min(max(num_layers, 1), 2)
         form: Any = draw(self.form)
         form = "float" if form == "biased" and mask is None else form
         said: Any = draw(self.said) if mask is not None else "unsaid"
         if said == "true" and (mask != Causal() or form == "biased"):
             said = "unsaid"
+        rank: Any = draw(self.rank) if mask is not None else 2
+        if mask == Causal() and draw(self.square):
+            form, rank = "square", 2
         depends = mask is not None and bool(mask_axes(mask) & {"b", "h"})
+        rank = 3 if depends else rank
         padded = sees_first_key(mask) and draw(self.padding)
         memory_mask = decoder and draw(self.memory_mask)
         stack = num_layers > 0 and not decoder
         return TransformerLayer(
-            layer="decoder" if decoder else "encoder",
+            layer=kind,
             num_layers=num_layers,
             feedforward=draw(self.feedforward),
             mode=mode,
@@ -117,29 +128,36 @@ class Drawing(kernel.Drawing):
             norm_first=draw(self.norm_first),
             activation="gelu" if draw(self.gelu) else "relu",
             bias=not draw(self.without_bias),
-            final_norm=num_layers > 0 and draw(self.final_norm),
+            final_norm=both or (num_layers > 0 and draw(self.final_norm)),
             mask_form=form,
-            mask_rank=3 if depends else draw(self.rank) if mask is not None else 2,
+            mask_rank=rank,
             is_causal=said,
             key_padding=padded,
             memory_mask=memory_mask,
             memory_is_causal=memory_mask and draw(self.memory_hint),
             memory_padding=decoder and draw(self.padding),
             enable_nested_tensor=not (stack and draw(self.no_nested_tensor)),
+            source_mask=both and draw(self.memory_mask),
+            source_padding=both and draw(self.padding),
         )
 
     def _fast(
         self, draw: Draw, layer: TransformerLayer, mask: Mask | None, backend: str, shape: Shape
     ) -> tuple[TransformerLayer, Mask | None]:
-        """What `torch._transformer_encoder_layer_fwd` computes; half of the stacks with padding
-        make nested tensors of it, which they do without a mask."""
+        """What `torch._transformer_encoder_layer_fwd` computes; half of the stacks make nested
+        tensors of what is padded, which they do without a mask."""
         layer = replace(layer, mode="eval", batch_first=True, bias=True)
         eager = backend == "none"
+        if layer.layer == "transformer":
+            if draw(self.made_nested):
+                layer = replace(layer, source_mask=False, source_padding=True)
+            return layer, mask
         if eager and not shape.q_heads % 2 and draw(self.nested):
             return replace(layer, nested=True, key_padding=False), None
-        if layer.num_layers and layer.key_padding and draw(self.padding):
+        if layer.num_layers > 0 and draw(self.made_nested):
             check = not (eager and draw(self.no_mask_check))
-            return replace(layer, enable_nested_tensor=True, mask_check=check), None
+            layer = replace(layer, key_padding=True, enable_nested_tensor=True, mask_check=check)
+            return replace(layer, norm_first=False), None
         return layer, mask
 
     def _shape(self, draw: Draw, decoder: bool, even: bool) -> Shape:
@@ -182,8 +200,10 @@ def _fitting(call: Call, decoder: bool) -> Call:
 def _fitted(program: Program, layer: TransformerLayer) -> Program:
     """The program with what does not fit its mask, or that it is compiled, left out."""
     if program.mask is None:
-        form: Any = "float" if layer.mask_form == "biased" else layer.mask_form
+        form: Any = "float" if layer.mask_form in ("biased", "square") else layer.mask_form
         layer = replace(layer, mask_form=form, mask_rank=2, is_causal="unsaid")
     if layer.is_causal == "unsaid" and looks_for_causal(program, layer):
         layer = replace(layer, is_causal="false")
+    if undefined_in_memory(layer):
+        layer = replace(layer, memory_padding=True)
     return replace(program, kernel=layer)

@@ -12,19 +12,27 @@ def plain_body(scene: Scene, spec: TransformerLayer, inputs: Inputs) -> Body:
     """Vaswani et al. (2017), figure 1: attention, a decoder's attention to the memory, and two
     linear layers, each added to its input with a layer norm after it, or before (`norm_first`)."""
     lines = [*_attend(scene, spec), "", *_norm(spec), ""]
+    if spec.layer == "transformer":
+        (prefix, source), (_, target) = spec.stacks
+        lines += [*weights.split(scene, spec), "x = k.transpose(1, 2).flatten(2)"]
+        lines += [*_stack(scene, source, prefix, inputs), "memory = x"]
+        lines += ["x = q.transpose(1, 2).flatten(2)", *_stack(scene, target, "", inputs)]
+        return Body([_result(spec)], lines)
     lines.append("x = q.transpose(1, 2).flatten(2)")
     if spec.layer == "decoder":
         lines.append("memory = k.transpose(1, 2).flatten(2)")
-    lines += weights.split(scene, spec)
-    layer = _layer(scene, spec, inputs)
-    if spec.num_layers:
-        layer = [f"for i in range({spec.num_layers}):", *indented(layer)]
-    lines += layer
-    if spec.final_norm:
-        lines.append("x = norm(x, *final_norm)")
+    lines += [*weights.split(scene, spec), *_stack(scene, spec, "", inputs)]
     if spec.nested:
         lines.append(f"padded = torch.arange({scene.q_len}) >= lengths[:, None]")
     return Body([_result(spec)], lines)
+
+
+def _stack(scene: Scene, spec: TransformerLayer, prefix: str, inputs: Inputs) -> list[str]:
+    """Statements for all layers of a stack, of x and a memory."""
+    layer = _layer(scene, spec, prefix, inputs)
+    if spec.num_layers:
+        layer = [f"for i in range({spec.num_layers}):", *indented(layer)]
+    return [*layer, *([f"x = norm(x, *{prefix}final_norm)"] if spec.final_norm else [])]
 
 
 def _result(spec: TransformerLayer) -> str:
@@ -49,7 +57,7 @@ def _attend(scene: Scene, spec: TransformerLayer) -> list[str]:
         f"q, k, v = ({projected}.transpose(1, 2) for {linear} in parts)",
         f"scores = {scene.scale_text(None)} * (q @ k.mT)",
     ]
-    masked = spec.key_padding or spec.memory_mask or spec.memory_padding or spec.nested
+    masked = rules.has_masks_of_its_own(spec) or spec.nested
     if masked or scene.program.mask is not None:
         hide = spec.nested or spec.mask_form == "bool"
         text = 'scores.masked_fill(mask, float("-inf"))' if hide else "scores + mask"
@@ -71,14 +79,14 @@ def _norm(spec: TransformerLayer) -> list[str]:
     return [f"def norm(x, weight{', bias' if spec.bias else ''}):", *indented(lines)]
 
 
-def _normed(text: str, number: int, spec: TransformerLayer) -> str:
+def _normed(text: str, number: int, spec: TransformerLayer, prefix: str) -> str:
     """The layer's norm of that number, from 0, of `text`."""
     each = len(weights.each_norm(spec))
     at = "i, " if spec.num_layers else ""
-    return f"norm({text}, *norms[{at}{number * each}:{(number + 1) * each}])"
+    return f"norm({text}, *{prefix}norms[{at}{number * each}:{(number + 1) * each}])"
 
 
-def _layer(scene: Scene, spec: TransformerLayer, inputs: Inputs) -> list[str]:
+def _layer(scene: Scene, spec: TransformerLayer, prefix: str, inputs: Inputs) -> list[str]:
     """Statements for one layer, of x and a memory."""
     masks = {
         "attn_mask": "attn_mask",
@@ -88,22 +96,27 @@ def _layer(scene: Scene, spec: TransformerLayer, inputs: Inputs) -> list[str]:
     }
     if spec.mask_rank == 3:
         masks["attn_mask"] = f"attn_mask.unflatten(0, ({scene.batch}, {scene.q_heads}))"
+    if prefix:
+        masks = {
+            "source_mask": "source_mask",
+            "source_key_padding_mask": "source_key_padding_mask[:, None, None]",
+        }
     given = {name: text for name, text in masks.items() if name in inputs.arguments}
     own = [text for name, text in given.items() if not name.startswith("memory")]
     if spec.nested:
         own.append(f"(torch.arange({scene.q_len}) >= lengths[:, None])[:, None, None]")
     of_memory = [text for name, text in given.items() if name.startswith("memory")]
     x = "y" if spec.norm_first else "x"
-    blocks = [_attention(x, x, "", own, spec)]
+    blocks = [_attention(x, x, prefix, own, spec)]
     if spec.layer == "decoder":
         blocks.append(_attention(x, "memory", "memory_", of_memory, spec))
-    blocks.append(_feedforward(x, spec))
+    blocks.append(_feedforward(x, spec, prefix))
     lines = []
     for number, block in enumerate(blocks):
         if spec.norm_first:
-            lines += [f"y = {_normed('x', number, spec)}", f"x = x + {block}"]
+            lines += [f"y = {_normed('x', number, spec, prefix)}", f"x = x + {block}"]
         else:
-            lines += [f"z = x + {block}", f"x = {_normed('z', number, spec)}"]
+            lines += [f"z = x + {block}", f"x = {_normed('z', number, spec, prefix)}"]
     return lines
 
 
@@ -114,8 +127,8 @@ def _attention(x: str, y: str, prefix: str, masks: list[str], spec: TransformerL
     return f"attend({', '.join([x, y, *given, *masks])})"
 
 
-def _feedforward(x: str, spec: TransformerLayer) -> str:
+def _feedforward(x: str, spec: TransformerLayer, prefix: str) -> str:
     at = "[i]" if spec.num_layers else ""
-    first, second = (f", bias1{at}", f", bias2{at}") if spec.bias else ("", "")
-    inner = f"F.{spec.activation}(F.linear({x}, weight1{at}{first}))"
-    return f"F.linear({inner}, weight2{at}{second})"
+    first, second = (f", {prefix}bias{n}{at}" if spec.bias else "" for n in (1, 2))
+    inner = f"F.{spec.activation}(F.linear({x}, {prefix}weight1{at}{first}))"
+    return f"F.linear({inner}, {prefix}weight2{at}{second})"

@@ -43,7 +43,8 @@ class TransformerLayerPlugin(ModulePlugin[TransformerLayer]):
     def inputs(self, scene: Scene) -> Inputs:
         spec = self.spec(scene.program)
         inputs = Inputs(globals=_module(scene, spec))
-        self._weights(scene, spec, inputs)
+        for prefix, stack in spec.stacks:
+            self._weights(scene, stack, prefix, inputs)
         form = rules.form_of_padding(spec)
         own = padding.OwnKeys.of(scene)
         if scene.program.mask is not None:
@@ -66,12 +67,25 @@ class TransformerLayerPlugin(ModulePlugin[TransformerLayer]):
             lines = [padding.padding(scene.kv_len, scene.batch)]
             lines.append(f"memory_key_padding_mask = {padding.formed('padded', scene, form)}")
             self._add_mask(inputs, "memory_key_padding_mask", lines, form)
+        self._source_masks(scene, spec, inputs)
         if spec.nested:
             inputs.statements.append(f"lengths = {padding.kept(scene.q_len, scene.batch)}")
             inputs.arguments.append("lengths")
         return inputs
 
-    def _weights(self, scene: Scene, spec: TransformerLayer, inputs: Inputs) -> None:
+    def _source_masks(self, scene: Scene, spec: TransformerLayer, inputs: Inputs) -> None:
+        form = rules.form_of_padding(spec)
+        if spec.source_mask:
+            idx = f"torch.arange({scene.kv_len})"
+            lines = [f"later = {idx}[:, None] < {idx}"]
+            lines.append(f"source_mask = {padding.formed('later', scene, form)}")
+            self._add_mask(inputs, "source_mask", lines, form)
+        if spec.source_padding:
+            lines = [padding.padding(scene.kv_len, scene.batch)]
+            lines.append(f"source_key_padding_mask = {padding.formed('padded', scene, form)}")
+            self._add_mask(inputs, "source_key_padding_mask", lines, form)
+
+    def _weights(self, scene: Scene, spec: TransformerLayer, prefix: str, inputs: Inputs) -> None:
         """Matrices have variance 1 / their columns, so that they keep the scale; layer norms are
         about 1."""
         trained = scene.program.training is not None
@@ -79,28 +93,29 @@ class TransformerLayerPlugin(ModulePlugin[TransformerLayer]):
         kind, width = dtype_argument(scene.program.q.dtype), scene.q_heads * scene.head_dim
         for name, shape in weights.matrices(scene, spec).items():
             drawn = f"torch.randn({commas((*stack, *shape))}{kind}) / {shape[-1]} ** 0.5"
-            weight(inputs, name, drawn, trained)
+            weight(inputs, f"{prefix}{name}", drawn, trained)
         if spec.bias:
             lengths = weights.biases(scene, spec)
             drawn = f"torch.randn({commas((*stack, sum(lengths.values())))}{kind})"
             kinked = trained and spec.activation == "relu"
-            weight(inputs, "biases", drawn, trained and not kinked)
+            weight(inputs, f"{prefix}biases", drawn, trained and not kinked)
             if kinked:
                 end = sum(lengths.values()) - width
                 first = end - spec.feedforward
                 inputs.statements += [
-                    f"biases[..., {first}:{end}:2] = {AWAY_FROM_0}",
-                    f"biases[..., {first + 1}:{end}:2] = -{AWAY_FROM_0}",
-                    "biases.requires_grad_()",
+                    f"{prefix}biases[..., {first}:{end}:2] = {AWAY_FROM_0}",
+                    f"{prefix}biases[..., {first + 1}:{end}:2] = -{AWAY_FROM_0}",
+                    f"{prefix}biases.requires_grad_()",
                 ]
-                inputs.learnable.append("biases")
+                inputs.learnable.append(f"{prefix}biases")
         rows = len(weights.each_norm(spec))
         shape = (*stack, rows * weights.norms(spec), width)
         exact = trained and scene.program.q.dtype not in SUMMED_ROW_BY_ROW
-        weight(inputs, "norms", f"torch.rand({commas(shape)}{kind}) + 0.5", exact)
+        drawn = f"torch.rand({commas(shape)}{kind}) + 0.5"
+        weight(inputs, f"{prefix}norms", drawn, exact)
         if spec.final_norm:
             drawn = f"torch.rand({rows}, {width}{kind}) + 0.5"
-            weight(inputs, "final_norm", drawn, exact)
+            weight(inputs, f"{prefix}final_norm", drawn, exact)
 
     def _add_mask(self, inputs: Inputs, name: str, lines: list[str], form: str) -> None:
         inputs.statements += lines
@@ -110,6 +125,10 @@ class TransformerLayerPlugin(ModulePlugin[TransformerLayer]):
     def _mask(self, own: Scene, spec: TransformerLayer) -> list[str]:
         mask = own.program.mask
         assert mask is not None
+        if spec.mask_form == "square":
+            kind = dtype_argument(own.program.q.dtype)
+            made = f"torch.nn.Transformer.generate_square_subsequent_mask({own.q_len}{kind})"
+            return [f"attn_mask = {made}"]
         shape = full_shape(own, () if spec.mask_rank == 3 else ("b", "h"))
         lines = dense_mask(mask, own, "mask", shape if spec.mask_rank == 3 else shape[2:])
         hidden = "~mask.flatten(0, 1)" if spec.mask_rank == 3 else "~mask"
@@ -121,26 +140,18 @@ class TransformerLayerPlugin(ModulePlugin[TransformerLayer]):
     def call(self, scene: Scene, inputs: Inputs) -> Body:
         spec = self.spec(scene.program)
         merged = "transpose(1, 2)" if spec.batch_first else "permute(2, 0, 1, 3)"
-        source = "src" if spec.layer == "encoder" else "tgt"
-        statements = [f"{source} = q.{merged}.flatten(2)"]
-        given = f"({source},)"
-        if spec.layer == "decoder":
-            statements.append(f"memory = k.{merged}.flatten(2)")
-            given = "(tgt, memory)"
+        of_q = "src" if spec.layer == "encoder" else "tgt"
+        statements = [f"{of_q} = q.{merged}.flatten(2)"]
+        given = f"({of_q},)"
+        if spec.layer != "encoder":
+            of_k = "memory" if spec.layer == "decoder" else "src"
+            statements.append(f"{of_k} = k.{merged}.flatten(2)")
+            given = "(tgt, memory)" if spec.layer == "decoder" else "(src, tgt)"
         if spec.nested:
             entries = "[entry[:n] for entry, n in zip(src, lengths.tolist())]"
             statements.append(f"src = torch.nested.as_nested_tensor({entries})")
         statements += weights.split(scene, spec)
-        layer = weights.parameters(scene, spec).items()
-        entries = ", ".join(f'"{name}": {value}' for name, value in layer)
-        statements.append(f"{'layer' if spec.num_layers else 'parameters'} = {{{entries}}}")
-        if spec.num_layers:
-            loops = f"for i in range({spec.num_layers}) for name, t in layer.items()"
-            statements.append(f'parameters = {{f"layers.{{i}}.{{name}}": t[i] {loops}}}')
-        if spec.final_norm:
-            rows = enumerate(weights.each_norm(spec))
-            norm = ", ".join(f'"norm.{what}": final_norm[{row}]' for row, what in rows)
-            statements.append(f"parameters |= {{{norm}}}")
+        statements += weights.named(scene, spec)
         options = [f'"{name}": {value}' for name, value in _options(spec, inputs).items()]
         statements.append(f"options = {{{', '.join(options)}}}")
         call = f"torch.func.functional_call(module, parameters, {given}, options)"
@@ -170,19 +181,25 @@ class TransformerLayerPlugin(ModulePlugin[TransformerLayer]):
         kernel, p = self.spec(program), replace(program, score_mod=None)
         if not kernel.num_layers:
             kernel = replace(kernel, final_norm=False)
-        if kernel.layer == "decoder" or not kernel.num_layers:
+        if kernel.layer != "encoder" or not kernel.num_layers:
             kernel = replace(kernel, enable_nested_tensor=True, mask_check=True)
         if kernel.layer == "encoder":
             kernel = replace(kernel, memory_mask=False, memory_padding=False)
+        if kernel.layer != "transformer":
+            kernel = replace(kernel, source_mask=False, source_padding=False)
+        else:
+            hidden = rules.undefined_in_memory(kernel)
+            kernel = replace(kernel, memory_padding=kernel.memory_padding or hidden)
         if not kernel.memory_mask:
             kernel = replace(kernel, memory_is_causal=False)
         if p.mask is None:
             kernel = replace(kernel, mask_rank=2, is_causal="unsaid")
-            padded = kernel.key_padding or kernel.memory_mask or kernel.memory_padding
-            if kernel.mask_form == "biased" or not padded:
+            if kernel.mask_form in ("biased", "square") or not rules.has_masks_of_its_own(kernel):
                 kernel = replace(kernel, mask_form="bool")
-        elif kernel.is_causal == "true" and p.mask != Causal():
-            kernel = replace(kernel, is_causal="unsaid")
+        elif p.mask != Causal():
+            form = "float" if kernel.mask_form == "square" else kernel.mask_form
+            said = "unsaid" if kernel.is_causal == "true" else kernel.is_causal
+            kernel = replace(kernel, mask_form=form, is_causal=said)
         if kernel.is_causal == "unsaid" and rules.looks_for_causal(p, kernel):
             kernel = replace(kernel, is_causal="false")
         return replace(p, kernel=kernel)
@@ -190,7 +207,7 @@ class TransformerLayerPlugin(ModulePlugin[TransformerLayer]):
 
 def _module(scene: Scene, spec: TransformerLayer) -> list[str]:
     """Statements for the module itself; the parameters that it is made with are never used."""
-    kind = "Encoder" if spec.layer == "encoder" else "Decoder"
+    kind = {"encoder": "Encoder", "decoder": "Decoder"}.get(spec.layer, "")
     width = scene.q_heads * scene.head_dim
     options = {
         "dropout=0.0": spec.mode == "train",
@@ -199,10 +216,13 @@ def _module(scene: Scene, spec: TransformerLayer) -> list[str]:
         "norm_first=True": spec.norm_first,
         "bias=False": not spec.bias,
     }
-    sizes = [str(width), str(scene.q_heads), str(spec.feedforward)]
+    count = [str(spec.num_layers)] * 2 if spec.layer == "transformer" else []
+    sizes = [str(width), str(scene.q_heads), *count, str(spec.feedforward)]
     given = ", ".join([*sizes, *(text for text, used in options.items() if used)])
-    layer = f"torch.nn.Transformer{kind}Layer({given})"
     mode = ".eval()" if spec.mode == "eval" else ""
+    if spec.layer == "transformer":
+        return [f"module = torch.nn.Transformer({given}){mode}"]
+    layer = f"torch.nn.Transformer{kind}Layer({given})"
     if not spec.num_layers:
         return [f"module = {layer}{mode}"]
     bias = "" if spec.bias else ", bias=False"
@@ -224,10 +244,14 @@ def _options(spec: TransformerLayer, inputs: Inputs) -> dict[str, str]:
         "memory_mask": "memory_mask",
         "key_padding_mask": f"{own}_key_padding_mask",
         "memory_key_padding_mask": "memory_key_padding_mask",
+        "source_mask": "src_mask",
+        "source_key_padding_mask": "src_key_padding_mask",
     }
     options = {names[name]: name for name in names if name in inputs.arguments}
     if spec.is_causal != "unsaid":
         options["is_causal" if own == "src" else "tgt_is_causal"] = str(spec.is_causal == "true")
+    if spec.source_mask and spec.is_causal != "unsaid":
+        options["src_is_causal"] = str(spec.is_causal == "true")
     return options | ({"memory_is_causal": "True"} if spec.memory_is_causal else {})
 
 

@@ -26,10 +26,25 @@ def undefined_at_padding(kernel: TransformerLayer) -> bool:
     return stack and kernel.key_padding and kernel.mode == "eval" and kernel.batch_first
 
 
+def undefined_in_memory(kernel: TransformerLayer) -> bool:
+    """Whether a transformer's source may be given up so: nothing may look at its padding then."""
+    return (
+        kernel.layer == "transformer" and not kernel.source_mask
+        and any(undefined_at_padding(stack) for _, stack in kernel.stacks)
+    )  # fmt: skip
+
+
+def has_masks_of_its_own(kernel: TransformerLayer) -> bool:
+    """Whether it has any mask but the program's."""
+    of_source = kernel.source_mask or kernel.source_padding
+    return kernel.key_padding or kernel.memory_mask or kernel.memory_padding or of_source
+
+
 def looks_for_causal(p: Program, kernel: TransformerLayer) -> bool:
     """Whether compiled code would look at a mask's numbers, to see whether it is causal
     (`_detect_is_causal_mask` in nn/modules/transformer.py, "try to detect a causal mask")."""
-    return p.compile is not None and kernel.num_layers > 0 and p.mask is not None
+    masked = p.mask is not None or kernel.source_mask
+    return p.compile is not None and kernel.num_layers > 0 and masked
 
 
 def problems(p: Program, kernel: TransformerLayer) -> Iterator[Problem]:
@@ -65,9 +80,18 @@ def _argument_problems(p: Program, kernel: TransformerLayer) -> Iterator[Problem
         ("memory_mask", kernel.memory_mask and encoder),
         ("memory_padding", kernel.memory_padding and encoder),
         ("memory_is_causal", kernel.memory_is_causal and not kernel.memory_mask),
+        ("source_mask", kernel.source_mask and kernel.layer != "transformer"),
+        ("source_padding", kernel.source_padding and kernel.layer != "transformer"),
     ):
         if wrong:
             yield Problem(f"kernel.{key}", "expected the default: this module has no such argument")
+    if kernel.layer == "transformer":
+        if not (stack and kernel.final_norm):
+            yield Problem("kernel.final_norm", "expected true, and layers, with a transformer")
+        if undefined_in_memory(kernel) and not kernel.memory_padding:
+            yield Problem("kernel.memory_padding", "expected true: there is no memory at padding")
+    if kernel.is_causal == "unsaid" and looks_for_causal(p, kernel):
+        yield Problem("kernel.is_causal", "expected true or false: a stack looks at its mask")
     if not kernel.mask_check and p.compile is not None:
         yield Problem("kernel.mask_check", "expected true: nested tensors are not compiled")
 
@@ -75,7 +99,7 @@ def _argument_problems(p: Program, kernel: TransformerLayer) -> Iterator[Problem
 def _without_mask_problems(kernel: TransformerLayer) -> Iterator[Problem]:
     if kernel.is_causal == "true":
         yield Problem("kernel.is_causal", "expected another: there is no mask to give a hint of")
-    if kernel.mask_form == "biased":
+    if kernel.mask_form in ("biased", "square"):
         yield Problem("kernel.mask_form", "expected bool or float: there is no mask")
 
 
@@ -84,8 +108,8 @@ def _mask_problems(p: Program, kernel: TransformerLayer) -> Iterator[Problem]:
     causal = p.mask == Causal() and kernel.mask_form != "biased"
     if kernel.is_causal == "true" and not causal:
         yield Problem("kernel.is_causal", "expected another: the mask is not the causal one")
-    if kernel.is_causal == "unsaid" and looks_for_causal(p, kernel):
-        yield Problem("kernel.is_causal", "expected true or false: a stack looks at its mask")
+    if kernel.mask_form == "square" and (p.mask != Causal() or kernel.mask_rank == 3):
+        yield Problem("kernel.mask_form", "expected another: the mask is not the causal one")
     if kernel.mask_rank == 2 and mask_axes(p.mask) & {"b", "h"}:
         yield Problem("kernel.mask_rank", "expected 3: the mask depends on b or h")
     if may_hide_everything(p.mask, OwnKeys.of(Scene(p))):

@@ -3,8 +3,10 @@
     PYTHONPATH=. python benchmarks/parallel.py [--degree 8] [--way processes] [--method ring]
 
 One ordinary program for each cell: a causal mask of two documents (of one where a method takes no
-other), forward and backward (forward alone for flex_attention, without backward on a CPU),
-float32, eager. A cell says what became of it and the CPU seconds that its processes used.
+other), forward and backward (forward alone for flex_attention, without backward on a CPU, and for
+torch's context manager), float32, eager. Where ranks have lengths of their own, every third is 0,
+and no other as long as the next. A cell says what became of it and the CPU seconds that its
+processes used.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from attnfuzz.generators.methods.specs import (
     Ulysses,
 )
 from attnfuzz.generators.model.masks import Causal, Documents
-from attnfuzz.generators.model.program import Mesh, Program, Shape, Training
+from attnfuzz.generators.model.program import Mesh, Program, Shape, Surround, Training
 from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.render.module import source
 
@@ -65,11 +67,51 @@ METHODS: dict[str, Any] = {
         f"flex_context_parallel, {balance}": FlexContextParallel(balance=balance)
         for balance in ("none", "head_tail", "per_document", "ptrr")
     },
+    "ring, contiguous, return_lse": Ring(return_lse=True),
+    "context_parallel, flash, alltoall, head_tail, return_lse": ContextParallel(
+        rotate="alltoall", balance="head_tail", return_lse=True
+    ),
+    "flex_context_parallel, none, return_lse": FlexContextParallel(),
+    "context_parallel, flash, allgather, head_tail, manager": ContextParallel(
+        balance="head_tail", by="manager"
+    ),
+    "ring, contiguous, lengths": Ring(),
+    "all_gather, collective, lengths": AllGather(by="collective"),
+    **{
+        f"{name}, {module}": method
+        for module in ("fsdp", "ddp")
+        for name, method in (
+            ("ring, contiguous", Ring()),
+            ("all_gather, DTensor", AllGather()),
+            ("ulysses, DTensor", Ulysses()),
+            ("context_parallel, flash, allgather, none", ContextParallel()),
+        )
+    },
 }
+PARTS = (3, 0, 5)
+"""Lengths of ranks that have lengths of their own, over and over."""
+
+
+def cell(name: str, degree: int, way: Any) -> Program:
+    """The program of a cell."""
+    whole = program(METHODS[name], degree, way)
+    assert whole.mesh is not None
+    last = name.rpartition(", ")[2]
+    if last in ("fsdp", "ddp"):
+        module: Any = last
+        mesh = replace(whole.mesh, module=module)
+        return replace(whole, mesh=mesh, surround=Surround(projections=True))
+    if last == "lengths":
+        lengths = (PARTS * degree)[:degree]
+        shape = replace(whole.shape, q_len=sum(lengths), kv_len=sum(lengths))
+        return replace(whole, mesh=replace(whole.mesh, lengths=lengths), shape=shape)
+    if last == "return_lse" and isinstance(whole.kernel, Flex):
+        return replace(whole, kernel=replace(whole.kernel, return_lse=True))
+    return replace(whole, training=None) if last == "manager" else whole
 
 
 def program(method: Any, degree: int, way: Any) -> Program:
-    """The program of a cell."""
+    """An ordinary program of that method."""
     kernel, mask, length = Handwritten(), Documents(causal=True), 4 * degree
     heads = degree if isinstance(method, Heads | Ulysses) else getattr(method, "ulysses", 1)
     whole = Program(
@@ -107,11 +149,10 @@ def main(
         if each == "simulated" or 1 < one <= MOST_PROCESSES
     ]
     with Sandbox() as sandbox:
-        for name, spec in METHODS.items():
+        for name in METHODS:
             if name.startswith(method):
                 found[name] = {
-                    f"{each} {one}": _cell(sandbox, program(spec, one, each))
-                    for each, one in columns
+                    f"{each} {one}": _cell(sandbox, cell(name, one, each)) for each, one in columns
                 }
                 if not data:
                     print(name, found[name], flush=True)

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch.distributed as dist
 
 from attnfuzz.actors.child.simulation.turns import Stuck, Turns
 from attnfuzz.actors.sandbox.job import launched_ranks_of, ranks_of, simulated_ranks_of
 from attnfuzz.generators.kernels.specs import Handwritten, Sdpa
-from attnfuzz.generators.methods.registry import KINDS, plugin_for
+from attnfuzz.generators.methods.registry import KINDS
 from attnfuzz.generators.methods.sharding import chunks
 from attnfuzz.generators.methods.specs import (
     AllGather,
@@ -28,10 +24,8 @@ from attnfuzz.generators.methods.specs import (
 from attnfuzz.generators.model import masks
 from attnfuzz.generators.model.codec import dump_program, load_program
 from attnfuzz.generators.model.features import features
-from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Layer, Phase
 from attnfuzz.generators.model.program import (
     Compile,
-    Input,
     Mesh,
     Program,
     Shape,
@@ -39,7 +33,6 @@ from attnfuzz.generators.model.program import (
 )
 from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.render.module import source
-from attnfuzz.generators.render.repro import repro
 from attnfuzz.generators.shrink.candidates import candidates
 from attnfuzz.generators.strategies.shapes import cost
 from attnfuzz.generators.strategies.shards import generate
@@ -49,6 +42,7 @@ from tests.support.method_programs import (
     PROGRAMS,
     UNEVEN,
     program,
+    reduced,
 )
 
 GOLDEN = Path(__file__).parent / "golden" / "methods"
@@ -126,14 +120,6 @@ def test_features_say_the_method_and_whether_two_ranks_would_do() -> None:
     assert "mesh.uneven" in features(PROGRAMS["ring-uneven"])
 
 
-def reduced(start: Program, fails: Any) -> Program:
-    """Where minimization ends with that predicate in place of a failure."""
-    best = start
-    while (simpler := next((one for one in candidates(best) if fails(one)), None)) is not None:
-        best = simpler
-    return best
-
-
 def test_lengths_go_down_to_those_that_fail() -> None:
     def empty_between(p: Program) -> bool:
         lengths = p.mesh.lengths if p.mesh is not None else ()
@@ -167,87 +153,6 @@ def test_every_simpler_program_is_one(name: str) -> None:
     simpler = list(candidates(PROGRAMS[name]))
     assert simpler
     assert [problem for one in simpler for problem in problems(one)] == []
-
-
-FORWARD, BACKWARD = 40, 80
-"""How many lines the script of the simplest failing program of any method has at most."""
-
-
-@pytest.mark.parametrize("trains", [False, True], ids=["forward", "backward"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_scripts_are_short(kind: str, trains: bool) -> None:
-    def fails(p: Program) -> bool:
-        mesh = p.mesh
-        same = mesh is not None and mesh.method == simplest and mesh.degree > 1
-        return same and (p.training is not None or not trains)
-
-    simplest = plugin_for(kind).spec_class()
-    start = program(simplest, 2)
-    if trains and start.training is None:
-        assert kind == "flex_context_parallel"
-        return
-    wrong = Diff(
-        output="dq" if trains else "out", what="value", expected="", actual="", error=1, budget=0.1
-    )
-    failure = Failure(
-        kind=FailureKind.WRONG_RESULT, phase=Phase.CHECK, layer=Layer.EAGER, diffs=(wrong,)
-    )
-    text = repro(reduced(start, fails), failure)
-    ast.parse(text)
-    assert len(text.splitlines()) <= (BACKWARD if trains else FORWARD), text
-
-
-VALUES = ("normal", "large", "tiny", "negative", "one_hot")
-WRONG = {
-    "value": Diff(output="", what="value", expected="", actual="", error=1.0, budget=1e-3),
-    "dtype": Diff(output="", what="dtype", expected="torch.float32", actual="torch.float64"),
-    "nondeterminism": Diff(output="", what="value", expected="", actual=""),
-}
-
-
-def scripts_of_one_rank() -> Iterator[tuple[str, str]]:
-    """Scripts of failures that a right torch does not have, by what they are of."""
-    for method in (AllGather(), Heads(), Ulysses(), Ring()):
-        wrt: Any
-        for number, wrt in enumerate(("q", "k", "v")):
-            grouped = Shape(batch=2, q_heads=4, kv_heads=2, q_len=8, kv_len=8, head_dim=8)
-            values: Any = VALUES[(number + len(method.kind)) % len(VALUES)]
-            given, trained = Input(values=values), Training(wrt=(wrt,))
-            of_one = program(
-                method, 1, training=trained, shape=grouped, q=given, k=given,
-                v=given, kernel=Handwritten(),
-            )  # fmt: skip
-            if isinstance(method, Ring):
-                of_one = replace(of_one, kernel=Sdpa(backend="math", enable_gqa=True))
-            if problems(of_one):
-                continue
-            for what, diff in WRONG.items():
-                kind = {
-                    "value": FailureKind.WRONG_RESULT, "dtype": FailureKind.METADATA_MISMATCH,
-                    "nondeterminism": FailureKind.NONDETERMINISM,
-                }[what]  # fmt: skip
-                for output in ("out", f"d{wrt}"):
-                    failure = Failure(
-                        kind=kind, phase=Phase.CHECK, layer=Layer.EAGER,
-                        diffs=(replace(diff, output=output),),
-                    )  # fmt: skip
-                    yield f"{method.kind}, {what} of {output}", repro(of_one, failure)
-
-
-@pytest.mark.slow
-def test_scripts_pass_where_torch_is_right() -> None:
-    """Whatever is drawn, whichever gradient: each script runs to its end in one process."""
-    ran = 0
-    for of, text in scripts_of_one_rank():
-        try:
-            exec(compile(text, of, "exec"), {"__name__": "__main__"})
-        except Exception as error:
-            raise AssertionError(f"{of}:\n{text}") from error
-        finally:
-            if dist.is_initialized():
-                dist.destroy_process_group()
-        ran += 1
-    assert ran >= 36
 
 
 def test_a_method_gives_way_to_none() -> None:

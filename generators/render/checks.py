@@ -99,7 +99,9 @@ class CheckWriter:
             case FailureKind.WRONG_RESULT | FailureKind.NONFINITE | FailureKind.NONDETERMINISM:
                 return diff.output in outputs
             case FailureKind.METADATA_MISMATCH:
-                return diff.output in outputs and what in ("presence", *PROPERTIES)
+                launched = self.parts.program.mesh is not None and self.parts.program.mesh.launched
+                said = ("presence", *PROPERTIES, *["replicas"] * launched)
+                return diff.output in outputs and what in said
             case FailureKind.MUTATION if diff.output == GLOBAL:
                 return what in GLOBAL_STATE
             case FailureKind.MUTATION:
@@ -289,6 +291,8 @@ class CheckWriter:
             check.last = [f'assert "{name}" in outputs']
             return check
         check = self.start()
+        if what == "replicas":
+            return self.replicas(check, name)
         check.reference = not self.compiled
         other = "attention" if self.compiled else "reference"
         check.statements = [f"{name} = {self.value(self.function, name)}"]
@@ -296,6 +300,19 @@ class CheckWriter:
         actual, expected = self.property(what, name), self.property(what, "expected")
         check.functions = self.functions(what)
         check.last.append(f"assert {actual} == {expected}, ({actual}, {expected})")
+        return check
+
+    def replicas(self, check: Check, name: str) -> Check:
+        """Ranks have other bits of an output that each of them has whole."""
+        mesh = self.parts.program.mesh
+        assert mesh is not None
+        check.statements = [f"{name} = {self.value(self.function, name)}"]
+        check.last = [
+            f"others = [None] * {mesh.world_size}",
+            f"dist.all_gather_object(others, {name}.detach())",
+            f"same = [torch.allclose(t, {name}, rtol=0, atol=0, equal_nan=True) for t in others]",
+            f'assert all(same), f"{name} is the same on ranks: {{same}}"',
+        ]
         return check
 
     def functions(self, what: str) -> list[Block]:

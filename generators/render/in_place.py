@@ -22,12 +22,12 @@ def in_place(parts: Parts, check: Check) -> Check:
     """The check without functions that it calls once; as it is, where they are more than their
     statements, or compiled as a whole."""
     p = parts.program
-    if p.mesh is None or p.mesh.method is None or check.inputs_only:
+    if p.mesh is None or p.mesh.method is None or check.inputs_only or parts.parameters:
         return check
     if check.compiled:
         local = p.compile is not None and p.compile.via == "local"
         return _called_in_place(parts, check) if local and not check.run else check
-    return _called_in_place(parts, _run_in_place(parts, check))
+    return _called_in_place(parts, _trained_in_place(parts, _run_in_place(parts, check)))
 
 
 def drawn_together(lines: Block) -> Block:
@@ -83,6 +83,52 @@ def _run_in_place(parts: Parts, check: Check) -> Check:
         doubled = f"{whole} = (t.double() for t in ({whole}))"
         last = [*last[:at], doubled, *_merged(body), grad, *last[at + 1 :]]
     return replace(check, statements=statements, last=last, run=False, reference=False)
+
+
+def _trained_in_place(parts: Parts, check: Check) -> Check:
+    """Without `attention`, where that is called once and a gradient of the result is taken: what it
+    writes over is kept as `given`, of which the gradient is, and of which the reference is."""
+    *_, [head, *body] = parts.attention
+    floats = [one for one in parts.names if one not in parts.inputs.arguments]
+    whole, training = ", ".join(floats), parts.program.training
+    call = f"out = attention({', '.join(parts.names)})"
+    calls = "\n".join([*check.statements, *check.last])
+    returns = [line for line in body if line.lstrip().startswith("return ")]
+    once = check.statements[:1] == [call] and len(re.findall(r"\battention\b", calls)) == 1
+    if training is None or check.run or not once or returns != body[-1:]:
+        return check
+    body = [line.removeprefix("    ") for line in body]
+    rebound = {target for line in body for target in _assigned(line)} & {*parts.names}
+    after, last = _seeded_in_place(check.statements[1:]), check.last
+    if rebound:
+        leaves = [re.fullmatch(r"(.* = torch\.autograd\.grad\(out, )(\w+)\b(.*)", a) for a in after]
+        doubled = f"{whole} = (t.double() for t in ({whole}))"
+        found = [one for one in leaves if one is not None]
+        read = re.findall(rf"\b(?:{'|'.join(floats)})\b", "\n".join(after))
+        if not rebound <= {*floats} or len(found) != 1 or read != [found[0][2]]:
+            return check
+        if last[0] != doubled and re.search(rf"\b(?:{'|'.join(floats)})\b", "\n".join(last)):
+            return check
+        leaf = f"given[{floats.index(found[0][2])}]"
+        after = [
+            f"{one[1]}{leaf}{one[3]}" if one else a for one, a in zip(leaves, after, strict=True)
+        ]
+        last = [line.replace(doubled, f"{whole} = (t.double() for t in given)") for line in last]
+        body = [f"given = {whole}", *body]
+    body[-1] = body[-1].replace("return ", "out = ", 1)
+    return replace(check, statements=[*body, *after], last=last, in_place=True)
+
+
+def _seeded_in_place(lines: Block) -> Block:
+    """The lines with a generator where it is used, if that is once."""
+    made = "generator = "
+    if not lines or not lines[0].startswith(made):
+        return lines
+    used = [
+        line.replace("generator=generator", f"generator={lines[0][len(made) :]}") for line in lines
+    ]
+    once = "\n".join(lines[1:]).count("generator") == 2
+    return used[1:] if once and max(map(len, used[1:])) <= WIDTH else lines
 
 
 def _called_in_place(parts: Parts, check: Check) -> Check:

@@ -84,16 +84,16 @@ class Parallel:
     def __init__(self, swarm: Swarm) -> None:
         self.method, self.is_flex, self.flex = weighted(*METHODS), one_in(FLEX_IN), weighted(*FLEX)
         self.degree = weighted(
-            (1, 1), (6, 2), (2, 3), (5, 4), (1, 5), (1, 6), (3, 8), (2, 16), (1, 32), (1, 64)
+            (1, 1), (4, 2), (4, 3), (5, 4), (2, 5), (1, 6), (3, 8), (1, 16), (1, 32), (1, 64)
         )
-        self.few = weighted((5, 2), (2, 3), (3, 4))
+        self.few = weighted((4, 2), (3, 3), (3, 4))
         self.apart = one_in(4)
         self.many_apart = one_in(8)
         self.second = weighted((8, (1, 1)), (1, (2, 1)), (1, (1, 2)))
         self.batch = weighted((3, 1), (2, 2))
         self.heads = weighted((2, (1, 1)), (4, (2, 2)), (2, (4, 4)), (2, (4, 2)), (1, (3, 1)))
         self.per_rank = weighted((2, 1), (2, 2), (3, 4), (3, 8), (2, 16), (1, 32), (1, 5), (1, 12))
-        self.uneven = one_in(3)
+        self.uneven, self.fewer = one_in(2), one_in(2)
         self.ragged = one_in(4)
         self.part = st.sampled_from((0, 0, 1, 2, 3, 5, 8, 12, 16, 17, 33))
         self.length = st.sampled_from((1, 2, 3, 5, 7, 9, 15, 17, 31, 33, 50, 65, 100, 129))
@@ -232,9 +232,11 @@ class Parallel:
         if isinstance(method, FlexContextParallel):
             halves = 2 if method.balance == "per_document" else 1
             return degree * FLEX_BLOCK * halves
-        takes_any = method in (AllGather(), Ring(), Heads())
-        if takes_any and draw(self.uneven):
-            return int(draw(self.length))
+        any_ring = isinstance(method, Ring) and method.order == "contiguous" and method.ulysses == 1
+        if (any_ring or method in (AllGather(), Heads())) and draw(self.uneven):
+            length = int(draw(self.length))
+            # Some ranks have nothing where there is less than one for each.
+            return 1 + length % (degree - 1) if degree > 1 and draw(self.fewer) else length
         pairs = 2 if isinstance(method, Ring | ContextParallel) else 1
         return int(min(draw(self.per_rank) * degree * pairs, LONGEST))
 

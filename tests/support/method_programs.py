@@ -25,6 +25,7 @@ from attnfuzz.generators.model.program import (
     Surround,
     Training,
 )
+from attnfuzz.generators.shrink.candidates import candidates
 
 DOCUMENTS = masks.Documents(causal=True)
 PER_HEAD = masks.And(left=masks.Causal(), right=masks.Documents(per_batch=True))
@@ -50,6 +51,14 @@ def program(method: Any, degree: int = 4, **changes: Any) -> Program:
         mesh=Mesh(world_size=degree, method=method),
     )  # fmt: skip
     return replace(whole, **changes)
+
+
+def reduced(start: Program, fails: Any) -> Program:
+    """Where minimization ends with that predicate in place of a failure."""
+    best = start
+    while (simpler := next((one for one in candidates(best) if fails(one)), None)) is not None:
+        best = simpler
+    return best
 
 
 METHODS = {

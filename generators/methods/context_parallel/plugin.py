@@ -23,6 +23,7 @@ def flash(q, k, v, p=0.0, causal=False, *_, scale=None):
     """The CPU's fused SDPA under the name of the cards', which torch's ring knows alone."""
     for_cpu = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     none, (out, lse) = torch.tensor(0), for_cpu(q, k, v, p, causal, scale=scale)
+    out, lse = torch.empty_like(q).copy_(out), lse.contiguous()  # as torch says of a card
     return out, lse, None, None, q.shape[2], k.shape[2], none, none, none
 '''
 FLASH_BACKWARD = """\
@@ -213,6 +214,7 @@ class ContextParallelPlugin(MethodPlugin[ContextParallel]):
             yield Problem("mesh.method.balance", "expected none without a causal mask")
         if causal and shape.q_len != shape.kv_len:
             yield Problem("shape.q_len", "expected kv_len with a causal mask")
+        yield from self._traced_problems(program)
         if spec.by == "manager":
             yield from self._manager_problems(program)
         multiple = mesh.degree * (2 if spec.balance != "none" else 1)
@@ -221,6 +223,18 @@ class ContextParallelPlugin(MethodPlugin[ContextParallel]):
                 yield Problem(f"shape.{name}", f"expected a multiple of {multiple}")
         if not self.by_dtensor(program) and mesh.data * mesh.tensor > 1:
             yield Problem("training", "expected some: torch's functions shard one dimension alone")
+
+    def _traced_problems(self, program: Program) -> Iterator[Problem]:
+        """What is traced has the shapes that torch's meta functions give a card's results, which
+        the CPU's kernel under a card's name has not: a log-sum-exp as long as a multiple of 32, and
+        the state of a random generator, which Inductor keeps for the way back."""
+        compiled = program.compile
+        if compiled is None or compiled.via != "compile":
+            return
+        if self.spec(program).operator != "flash":
+            yield Problem("mesh.method.operator", "expected flash where the whole is compiled")
+        if program.training is not None and compiled.backend == "inductor":
+            yield Problem("training", "expected none where the whole is compiled by Inductor")
 
     def _manager_problems(self, program: Program) -> Iterator[Problem]:
         mesh, compiled = self.mesh(program), program.compile

@@ -86,8 +86,8 @@ class RingPlugin(MethodPlugin[Ring]):
             lines.append("q, k, v = to_heads(q), to_heads(k), to_heads(v)")
             back = "to_length({})"
             around = [
-                redistributed("to_heads", "More of the length, of fewer heads.", sharding, 2, 1),
-                redistributed("to_length", "Less of the length, of more heads.", sharding, 1, 2),
+                redistributed("to_heads", sharding, 2, 1),
+                redistributed("to_length", sharding, 1, 2),
             ]
         out, lse = back.format("out"), back.format("lse") if spec.return_lse else ""
         first: list[Function] = []

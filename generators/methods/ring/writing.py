@@ -32,7 +32,10 @@ class Writer:
         self.wide = ".float()" if half else ""
         self.narrowed = ".to(q.dtype)" if half else ""
         self.mask = ", mask" if self.masked else ""
-        self.trains = scene.program.training is not None
+        training, projected = scene.program.training, scene.program.surround.projections
+        self.trains = training is not None
+        self.learned = [n for n in "qkv" if training and (projected or n in training.wrt)]
+        """Those of q, k and v that get a gradient; no other is computed."""
         self.given = ", attend" if compiles_locally(scene.program) else ""
 
     def steps(self) -> list[Function]:
@@ -48,7 +51,7 @@ class Writer:
         return lines
 
     def block(self) -> Function:
-        """Attention to one rank's keys."""
+        """Attention to one rank's keys, and its log-sum-exp."""
         unseen = ".masked_fill(~mask, 0)" if self.masked else ""
         narrowed = ".to(v.dtype)" if self.wide else ""
         lines, probs = self.scores(), f"torch.softmax(scores, dim=-1){unseen}{narrowed}"
@@ -58,7 +61,6 @@ class Writer:
             out = f"(probs @ v){self.wide}" if self.wide else "probs @ v"
         return [
             f"def attend(q, k, v{self.mask}):",
-            '    """Attention to some of the keys, and its log-sum-exp."""',
             *indented(lines),
             f"    return {out}, scores.logsumexp(dim=-1, keepdim=True)",
         ]
@@ -74,11 +76,10 @@ class Writer:
         ]
 
     def rotate(self) -> Function:
-        """Sending on."""
-        doc = '    """To the next rank, from the one before."""'
+        """Sending on: to the next rank, from the one before."""
         step = "step, " if self.uneven else ""
         lines = [*self.sending("tensors", "step"), "return received"]
-        return [f"def rotate({step}*tensors):", doc, *indented(lines)]
+        return [f"def rotate({step}*tensors):", *indented(lines)]
 
     def sending(self, tensors: str, step: str) -> list[str]:
         """Statements that send `tensors` to the next rank: `received` are the one before's."""
@@ -87,11 +88,16 @@ class Writer:
             size = f"(*t.shape[:2], LENGTHS[(RANK - {step}) % SIZE], t.shape[3])"
             fresh = f"t.new_empty({size})"
         to, source = "(RANK + 1) % SIZE", "(RANK - 1) % SIZE"
-        if not self.sharding.is_flat:
+        if self.sharding.is_flat:
+            sending = [f"ops = [dist.P2POp(dist.isend, t.contiguous(), {to}) for t in {tensors}]"]
+        else:
             to, source = (f"group=GROUP, group_peer={peer}" for peer in (to, source))
+            sending = [
+                f"sent = [t.contiguous() for t in {tensors}]",
+                f"ops = [dist.P2POp(dist.isend, t, {to}) for t in sent]",
+            ]
         return [
-            f"received = [{fresh} for t in {tensors}]",
-            f"ops = [dist.P2POp(dist.isend, t.contiguous(), {to}) for t in {tensors}]",
+            f"received = [{fresh} for t in {tensors}]", *sending,
             f"ops += [dist.P2POp(dist.irecv, t, {source}) for t in received]",
             "for work in dist.batch_isend_irecv(ops):", "    work.wait()",
         ]  # fmt: skip
@@ -122,18 +128,16 @@ class Writer:
             return lines
         lse_needed = self.trains or self.returns_lse
         if size == 2:
+            if self.trains:
+                of_other = f"*rotate({'1, ' if self.uneven else ''}k, v)"
+                return [*lines, *self.merged(of_other, self.part("1"), not lse_needed)]
             merged = self.merged("*received", self.part("1"), not lse_needed)
-            return [*lines, *self.receiving("received", "1"), *merged]
-        merged = self.merged("k, v", self.part("step"), last=False)
-        steps = [*self.receiving("k, v", "step"), *merged]
-        return [*lines, "for step in range(1, SIZE):", *indented(steps)]
-
-    def receiving(self, target: str, step: str) -> list[str]:
-        """Statements that set `target` to the keys and values that come at that step."""
+            return [*lines, *self.sending("(k, v)", "1"), *merged]
+        received = [*self.sending("(k, v)", "step"), "k, v = received"]
         if self.trains:
-            return [f"{target} = rotate({f'{step}, ' if self.uneven else ''}k, v)"]
-        named = [] if target == "received" else [f"{target} = received"]
-        return [*self.sending("(k, v)", step), *named]
+            received = [f"k, v = rotate({'step, ' if self.uneven else ''}k, v)"]
+        steps = [*received, *self.merged("k, v", self.part("step"), last=False)]
+        return [*lines, "for step in range(1, SIZE):", *indented(steps)]
 
     def autograd(self) -> Function:
         """The autograd function."""
@@ -157,25 +161,32 @@ class Writer:
 
     def backward(self) -> list[str]:
         """Statements of the way back."""
-        alone = self.sharding.size == 1
+        learned, wide = self.learned, self.wide
+        alone, of_scores = self.sharding.size == 1, learned != ["v"]
         of_lse = " - dlse" if self.returns_lse else ""
         lse = 'lse.masked_fill(lse == float("-inf"), 0)' if self.may_be_dead else "lse"
-        back, wide = self.narrowed, self.wide
         part = self.part("0" if alone else "step").removeprefix(", ")
+        added = {"q": f"ds @ k{wide}", "k": f"ds.mT @ q{wide}", "v": "probs.mT @ dout"}
+        grads = ", ".join(f"d{name}" for name in learned)
+        moving = ", ".join(["k", "v", *(f"d{name}" for name in learned if name != "q")])
+        ds = f"ds = {self.scale} * probs * (dout @ v{wide}.mT - delta)"
+        *scores, last = self.scores()
+        value = "scores" if scores else last.removeprefix("scores = ")
         step = [
             *([f"mask = {part}"] if self.splits else []),
-            *self.scores(),
-            f"probs = (scores - {lse}).exp()",
-            f"ds = {self.scale} * probs * (dout @ v{wide}.mT - delta)",
-            f"dq = dq + ds @ k{wide}",
-            f"dk, dv = dk + ds.mT @ q{wide}, dv + probs.mT @ dout",
-            f"k, v, dk, dv = rotate({'step + 1, ' if self.uneven else ''}k, v, dk, dv)",
+            *([*scores, last] if scores else []),
+            f"probs = ({value} - {lse}).exp()",
+            *([ds] if of_scores else []),
+            f"{grads} = {', '.join(f'd{name} + {added[name]}' for name in learned)}",
+            f"{moving} = rotate({'step + 1, ' if self.uneven else ''}{moving})",
         ]
+        narrow = {name: f"d{name}{self.narrowed}" if name in learned else "None" for name in "qkv"}
+        results = [*narrow.values(), *["None"] * (self.masked + bool(self.given))]
         return [
             f"q, k, v{self.mask}, out, lse = ctx.saved_tensors", *self.split(),
             *([f"dout = dout{wide}"] if wide else []),
-            f"delta = (dout * out).sum(dim=-1, keepdim=True){of_lse}",
-            "dq, dk, dv = torch.zeros_like(out[..., :1]), torch.zeros_like(k), torch.zeros_like(v)",
+            *([f"delta = (dout * out).sum(dim=-1, keepdim=True){of_lse}"] * of_scores),
+            f"{' = '.join(f'd{name}' for name in learned)} = 0",
             *(step[:-1] if alone else ["for step in range(SIZE):", *indented(step)]),
-            f"return dq{back}, dk{back}, dv{back}{', None' * (self.masked + bool(self.given))}",
+            f"return {', '.join(results)}",
         ]  # fmt: skip

@@ -39,11 +39,9 @@ class UlyssesPlugin(AroundKernel[Ulysses]):
 
     def helpers(self, sharding: Sharding) -> list[Function]:
         if self.spec(sharding.program).by == "dtensor":
-            return [redistributed("to_heads", "The whole length of some heads.", sharding, 2, 1)]
+            return [redistributed("to_heads", sharding, 2, 1)]
         *lines, last = _exchange("x", sharding, 1, 2)
-        doc = '"""The whole length of some heads."""'
-        returned = last.replace("x = ", "return ", 1)
-        return [["def to_heads(x):", *indented([doc, *lines, returned])]]
+        return [["def to_heads(x):", *indented([*lines, last.replace("x = ", "return ", 1)])]]
 
     def problems(self, program: Program) -> Iterator[Problem]:
         yield from super().problems(program)
@@ -53,12 +51,11 @@ class UlyssesPlugin(AroundKernel[Ulysses]):
                 yield Problem(f"shape.{name}", f"expected a multiple of {degree}, one a rank")
 
 
-def redistributed(name: str, doc: str, sharding: Sharding, before: int, after: int) -> Function:
+def redistributed(name: str, sharding: Sharding, before: int, after: int) -> Function:
     """A function of that name: what is sharded along the dimension `before` is along `after`; of
     two dimensions of the mesh, along the inner one."""
     *lines, last = _redistribution("x", sharding, before, after)
-    returned = last.replace("x = ", "return ", 1)
-    return [f"def {name}(x):", *indented([f'"""{doc}"""', *lines, returned])]
+    return [f"def {name}(x):", *indented([*lines, last.replace("x = ", "return ", 1)])]
 
 
 def _redistribution(x: str, sharding: Sharding, before: int, after: int) -> list[str]:

@@ -22,7 +22,6 @@ ORDER = torch.arange(16).view(8, -1)[[i for r in range(4) for i in (r, 7 - r)]].
 
 
 def attend(q, k, v, mask):
-    """Attention to some of the keys, and its log-sum-exp."""
     scores = 8 ** -0.5 * (q @ k.mT)
     scores = scores.masked_fill(~mask, float("-inf"))
     probs = torch.softmax(scores, dim=-1).masked_fill(~mask, 0)
@@ -30,7 +29,6 @@ def attend(q, k, v, mask):
 
 
 def rotate(*tensors):
-    """To the next rank, from the one before."""
     received = [t.new_empty(t.shape) for t in tensors]
     ops = [dist.P2POp(dist.isend, t.contiguous(), (RANK + 1) % SIZE) for t in tensors]
     ops += [dist.P2POp(dist.irecv, t, (RANK - 1) % SIZE) for t in received]
@@ -58,15 +56,14 @@ class Ring(torch.autograd.Function):
         q, k, v, mask, out, lse = ctx.saved_tensors
         masks = mask.split(4, dim=-1)
         delta = (dout * out).sum(dim=-1, keepdim=True) - dlse
-        dq, dk, dv = torch.zeros_like(out[..., :1]), torch.zeros_like(k), torch.zeros_like(v)
+        dq = dk = dv = 0
         for step in range(SIZE):
             mask = masks[(RANK - step) % SIZE]
             scores = 8 ** -0.5 * (q @ k.mT)
             scores = scores.masked_fill(~mask, float("-inf"))
             probs = (scores - lse.masked_fill(lse == float("-inf"), 0)).exp()
             ds = 8 ** -0.5 * probs * (dout @ v.mT - delta)
-            dq = dq + ds @ k
-            dk, dv = dk + ds.mT @ q, dv + probs.mT @ dout
+            dq, dk, dv = dq + ds @ k, dk + ds.mT @ q, dv + probs.mT @ dout
             k, v, dk, dv = rotate(k, v, dk, dv)
         return dq, dk, dv, None
 

@@ -21,19 +21,16 @@ RANK, SIZE, GROUP = MESH["length"].get_local_rank(), 2, MESH["length"].get_group
 
 
 def to_heads(x):
-    """More of the length, of fewer heads."""
     x = DTensor.from_local(x, MESH, [Shard(2), Shard(2)])
     return x.redistribute(MESH, [Shard(2), Shard(1)]).to_local()
 
 
 def to_length(x):
-    """Less of the length, of more heads."""
     x = DTensor.from_local(x, MESH, [Shard(2), Shard(1)])
     return x.redistribute(MESH, [Shard(2), Shard(2)]).to_local()
 
 
 def attend(q, k, v, mask):
-    """Attention to some of the keys, and its log-sum-exp."""
     scores = 8 ** -0.5 * (q @ k.mT)
     scores = scores.masked_fill(~mask, float("-inf"))
     probs = torch.softmax(scores, dim=-1).masked_fill(~mask, 0)
@@ -50,11 +47,8 @@ def attention(q, k, v, attn_mask):
     masks = attn_mask.split(8, dim=-1)
     out, lse = attend(q, k, v, masks[RANK])
     received = [t.new_empty(t.shape) for t in (k, v)]
-    ops = [
-        dist.P2POp(dist.isend, t.contiguous(), group=GROUP, group_peer=(RANK + 1) % SIZE) for t in (
-            k, v
-        )
-    ]
+    sent = [t.contiguous() for t in (k, v)]
+    ops = [dist.P2POp(dist.isend, t, group=GROUP, group_peer=(RANK + 1) % SIZE) for t in sent]
     ops += [dist.P2POp(dist.irecv, t, group=GROUP, group_peer=(RANK - 1) % SIZE) for t in received]
     for work in dist.batch_isend_irecv(ops):
         work.wait()

@@ -22,19 +22,16 @@ ORDER = torch.arange(16).view(4, -1)[[i for r in range(2) for i in (r, 3 - r)]].
 
 
 def to_heads(x):
-    """More of the length, of fewer heads."""
     x = DTensor.from_local(x, MESH, [Shard(2), Shard(2)])
     return x.redistribute(MESH, [Shard(2), Shard(1)]).to_local()
 
 
 def to_length(x):
-    """Less of the length, of more heads."""
     x = DTensor.from_local(x, MESH, [Shard(2), Shard(1)])
     return x.redistribute(MESH, [Shard(2), Shard(2)]).to_local()
 
 
 def attend(q, k, v, mask):
-    """Attention to some of the keys, and its log-sum-exp."""
     scores = 8 ** -0.5 * (q @ k.mT)
     scores = scores.masked_fill(~mask, float("-inf"))
     probs = torch.softmax(scores, dim=-1).masked_fill(~mask, 0)
@@ -42,13 +39,9 @@ def attend(q, k, v, mask):
 
 
 def rotate(*tensors):
-    """To the next rank, from the one before."""
     received = [t.new_empty(t.shape) for t in tensors]
-    ops = [
-        dist.P2POp(
-            dist.isend, t.contiguous(), group=GROUP, group_peer=(RANK + 1) % SIZE
-        ) for t in tensors
-    ]
+    sent = [t.contiguous() for t in tensors]
+    ops = [dist.P2POp(dist.isend, t, group=GROUP, group_peer=(RANK + 1) % SIZE) for t in sent]
     ops += [dist.P2POp(dist.irecv, t, group=GROUP, group_peer=(RANK - 1) % SIZE) for t in received]
     for work in dist.batch_isend_irecv(ops):
         work.wait()
@@ -60,8 +53,7 @@ class Ring(torch.autograd.Function):
     def forward(ctx, q, k, v, mask):
         masks = mask.split(8, dim=-1)
         out, lse = attend(q, k, v, masks[RANK])
-        received = rotate(k, v)
-        other, other_lse = attend(q, *received, masks[(RANK - 1) % SIZE])
+        other, other_lse = attend(q, *rotate(k, v), masks[(RANK - 1) % SIZE])
         out = torch.lerp(out, other, (other_lse - lse).nan_to_num().sigmoid())
         lse = torch.logaddexp(lse, other_lse)
         ctx.save_for_backward(q, k, v, mask, out, lse)
@@ -72,15 +64,14 @@ class Ring(torch.autograd.Function):
         q, k, v, mask, out, lse = ctx.saved_tensors
         masks = mask.split(8, dim=-1)
         delta = (dout * out).sum(dim=-1, keepdim=True)
-        dq, dk, dv = torch.zeros_like(out[..., :1]), torch.zeros_like(k), torch.zeros_like(v)
+        dq = dk = dv = 0
         for step in range(SIZE):
             mask = masks[(RANK - step) % SIZE]
             scores = 8 ** -0.5 * (q @ k.mT)
             scores = scores.masked_fill(~mask, float("-inf"))
             probs = (scores - lse.masked_fill(lse == float("-inf"), 0)).exp()
             ds = 8 ** -0.5 * probs * (dout @ v.mT - delta)
-            dq = dq + ds @ k
-            dk, dv = dk + ds.mT @ q, dv + probs.mT @ dout
+            dq, dk, dv = dq + ds @ k, dk + ds.mT @ q, dv + probs.mT @ dout
             k, v, dk, dv = rotate(k, v, dk, dv)
         return dq, dk, dv, None
 

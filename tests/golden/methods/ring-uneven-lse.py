@@ -22,7 +22,6 @@ LENGTHS = [2, 2, 1, 0]
 
 
 def attend(q, k, v, mask):
-    """Attention to some of the keys, and its log-sum-exp."""
     scores = 8 ** -0.5 * (q @ k.mT)
     scores = scores.masked_fill(~mask, float("-inf"))
     probs = torch.softmax(scores, dim=-1).masked_fill(~mask, 0)
@@ -30,7 +29,6 @@ def attend(q, k, v, mask):
 
 
 def rotate(step, *tensors):
-    """To the next rank, from the one before."""
     received = [
         t.new_empty((*t.shape[:2], LENGTHS[(RANK - step) % SIZE], t.shape[3])) for t in tensors
     ]
@@ -60,15 +58,14 @@ class Ring(torch.autograd.Function):
         q, k, v, mask, out, lse = ctx.saved_tensors
         masks = mask.split(LENGTHS, dim=-1)
         delta = (dout * out).sum(dim=-1, keepdim=True) - dlse
-        dq, dk, dv = torch.zeros_like(out[..., :1]), torch.zeros_like(k), torch.zeros_like(v)
+        dq = dk = dv = 0
         for step in range(SIZE):
             mask = masks[(RANK - step) % SIZE]
             scores = 8 ** -0.5 * (q @ k.mT)
             scores = scores.masked_fill(~mask, float("-inf"))
             probs = (scores - lse.masked_fill(lse == float("-inf"), 0)).exp()
             ds = 8 ** -0.5 * probs * (dout @ v.mT - delta)
-            dq = dq + ds @ k
-            dk, dv = dk + ds.mT @ q, dv + probs.mT @ dout
+            dq, dk, dv = dq + ds @ k, dk + ds.mT @ q, dv + probs.mT @ dout
             k, v, dk, dv = rotate(step + 1, k, v, dk, dv)
         return dq, dk, dv, None
 

@@ -22,7 +22,6 @@ MESH = dist.init_device_mesh("cpu", (4,))
 
 
 def to_heads(x):
-    """The whole length of some heads."""
     x = torch.stack(x.chunk(4, dim=1))
     x = all_to_all_single_autograd(x, None, None, MESH.get_group())
     return torch.cat(x.unbind(), dim=2)

@@ -22,7 +22,6 @@ MESH = dist.init_device_mesh("cpu", (2, 2, 2), mesh_dim_names=("data", "tensor",
 
 
 def to_heads(x):
-    """The whole length of some heads."""
     x = DTensor.from_local(x, MESH, [Shard(0), Shard(1), Shard(2)])
     return x.redistribute(MESH, [Shard(0), Shard(1), Shard(1)]).to_local()
 

@@ -21,7 +21,6 @@ MESH = dist.init_device_mesh("cpu", (4,))
 
 
 def to_heads(x):
-    """The whole length of some heads."""
     x = DTensor.from_local(x, MESH, [Shard(2)])
     return x.redistribute(MESH, [Shard(1)]).to_local()
 

@@ -1,0 +1,45 @@
+"""hang at inductor: Hang: all asleep in phase forward for 60 s
+
+torchrun --nproc-per-node 2 repro.py
+"""
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+
+dist.init_process_group("gloo")
+MESH = dist.init_device_mesh("cpu", (2,))
+
+
+def gather(x, dim):
+    """All of k or v, of this rank's part; gradients are summed over the ranks."""
+    x = DTensor.from_local(
+        x, MESH, [Shard(2)], shape=torch.Size((1, 1, 1, dim)), stride=(1 * dim, 1 * dim, dim, 1)
+    )
+    x = x.redistribute(MESH, [Replicate()])
+    return x.to_local(grad_placements=[Partial()])
+
+
+def attention(q, k, v):
+    q, k, v = (
+        DTensor.from_local(t, MESH).redistribute(MESH, [Shard(2)]).to_local() for t in (q, k, v)
+    )
+    k = gather(k, 16)
+    v = gather(v, 16)
+    out = F.scaled_dot_product_attention(q, k, v)
+    return DTensor.from_local(
+        out, MESH, [Shard(2)], shape=torch.Size((1, 1, 1, 16)), stride=(16, 16, 16, 1)
+    ).full_tensor()
+
+
+compiled = torch.compile(attention, fullgraph=True)
+
+torch.manual_seed(0)
+q = torch.randn(1, 1, 1, 16)
+k = torch.randn(1, 1, 1, 16).requires_grad_()
+v = torch.randn(1, 1, 1, 16)
+
+out = compiled(q, k, v)
+dout = torch.randn(out.shape, dtype=out.dtype)
+(dk,) = torch.autograd.grad(out, k, dout)

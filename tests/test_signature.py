@@ -52,18 +52,6 @@ def recorded(name: str) -> tuple[Failure, Program]:
     return failure, load_program(read_text(GOLDEN / name / "program.yaml"), name)
 
 
-def test_a_mod_that_is_a_method_is_told_alike_whatever_its_name() -> None:
-    text = "Got <bound method {0} of <attention_program.{1} object at 0x7f5c>>"
-    told = {
-        mask_volatile(text.format(*names))
-        for names in (
-            ("MaskMod.mask_mod", "MaskMod"),
-            ("AllFalseMask.all_false_mask", "AllFalseMask"),
-        )
-    }
-    assert told == {"Got <bound method MaskMod.mask_mod of <<program>.MaskMod>>"}
-
-
 def test_tiles_that_do_not_fit_are_told_by_the_graph_that_they_were_chosen_for() -> None:
     message = "out of resource: shared memory, Required: 114688, Hardware limit: 101376. Reducing"
     raised = Raised(type="triton.runtime.errors.OutOfResources", message=message)

@@ -24,6 +24,7 @@ from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.render.checks import PROPERTIES
 from attnfuzz.generators.render.global_state import GLOBAL, GLOBAL_STATE
 from attnfuzz.generators.render.module import source
+from attnfuzz.generators.render.parts import parts as rendered_parts
 from attnfuzz.generators.render.quoting import QuotingError, docstring, literal
 from attnfuzz.generators.render.repro import repro
 from attnfuzz.generators.strategies.programs import programs
@@ -38,7 +39,7 @@ CALLS_FUNCTION = replace(FUNCTION, profile="function")
 INJECTION = '" + str(__import__("os").system("id > owned")) + "'
 
 KNOWN_OUTPUTS = ("out", "lse", "dq", "ddq", "dbias", "q", "k", "mask", "attn_mask", GLOBAL)
-KNOWN_PROPERTIES = ("value", "presence", "storage", "execution", "graph", *PROPERTIES)
+KNOWN_PROPERTIES = ("value", "presence", "storage", "execution", "graph", "replicas", *PROPERTIES)
 
 
 def numbers(draw: st.DrawFn, program: Program) -> Program:
@@ -136,9 +137,12 @@ def test_a_rendering_is_the_same_code_whatever_texts_the_program_holds(
 
 
 @st.composite
-def failures(draw: st.DrawFn) -> tuple[Failure, Failure]:
-    """A failure as a stranger may write it down, and the same with plain texts where the texts are
-    none of those that the oracles write."""
+def failing_pairs(draw: st.DrawFn) -> tuple[tuple[Program, Failure], tuple[Program, Failure]]:
+    """A program of `pairs` with a failure as a stranger may write it down, and the same with plain
+    texts where the texts are none of those that the oracles write."""
+    programs = draw(pairs())
+    rendered = rendered_parts(programs[0])
+    outputs = (*KNOWN_OUTPUTS, *rendered.run.result_names(), *rendered.names)
 
     def either(known: tuple[str, ...]) -> tuple[str, str]:
         text = draw(st.sampled_from(known) | texts())
@@ -146,7 +150,7 @@ def failures(draw: st.DrawFn) -> tuple[Failure, Failure]:
 
     several = []
     for _ in range(draw(st.integers(0, 2))):
-        output, plain_output = either(KNOWN_OUTPUTS)
+        output, plain_output = either(outputs)
         what, plain_what = either((*KNOWN_PROPERTIES, *GLOBAL_STATE))
         rest: dict[str, Any] = {
             "expected": draw(texts()), "actual": draw(texts()),
@@ -171,17 +175,17 @@ def failures(draw: st.DrawFn) -> tuple[Failure, Failure]:
         **same, raised=raised and Raised(type="module.Error", message="text"),
         signal=None if signal is None else "SIGSEGV", diffs=tuple(one for _, one in several),
     )  # fmt: skip
-    return hostile, plain
+    return (programs[0], hostile), (programs[1], plain)
 
 
 @SLOWLY
-@given(pairs(), failures(), st.booleans(), st.sampled_from(["cpu", "cuda"]))
+@given(failing_pairs(), st.booleans(), st.sampled_from(["cpu", "cuda"]))
 def test_a_script_is_the_same_code_whatever_the_failure_says(
-    pair: tuple[Program, Program], said: tuple[Failure, Failure], by_value: bool, device: str
+    both: tuple[tuple[Program, Failure], tuple[Program, Failure]], by_value: bool, device: str
 ) -> None:
     shapes = [
         shape(repro(program, failure, by_value=by_value, device=device), program)
-        for program, failure in zip(pair, said, strict=True)
+        for program, failure in both
     ]
     assert shapes[0] == shapes[1]
 

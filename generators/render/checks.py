@@ -13,7 +13,7 @@ from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Layer,
 from attnfuzz.generators.render import modes
 from attnfuzz.generators.render.global_state import GLOBAL, GLOBAL_STATE
 from attnfuzz.generators.render.mods import compact_grids
-from attnfuzz.generators.render.parts import Block, Parts
+from attnfuzz.generators.render.parts import Block, Parts, without_return
 from attnfuzz.generators.render.quoting import is_member, number
 from attnfuzz.generators.render.scene import indented
 
@@ -200,13 +200,13 @@ class CheckWriter:
             return Check(inputs_only=True)
         if self.failure.phase is Phase.REFERENCE:
             body = self.parts.run.body(f"reference({self.arguments(double=True)})", unpack=False)
-            return Check(_without_return(body), reference=True)
+            return Check(without_return(body), reference=True)
         call = f"{self.function}({self.arguments()})"
         body = self.in_modes(self.parts.run.body(call, unpack=False, again=again))
         device = self.parts.run.scene.device
         # What a kernel does wrong there is told when somebody waits for it.
         waits = [] if device == "cpu" else [f"torch.{device}.synchronize()"]
-        return Check(_without_return(body), last=waits, compiled=self.compiled)
+        return Check(without_return(body), last=waits, compiled=self.compiled)
 
     def not_nan(self, diff: Diff) -> Check:
         """NaN is missing where the reference has it."""
@@ -395,15 +395,3 @@ class CheckWriter:
             f'assert count <= {allowed}, f"compiled {{count}} times"',
         ]
         return run
-
-
-def _without_return(body: Block) -> Block:
-    """The statements of `run` at top level: what is called, not what is returned."""
-    kept = []
-    for line in body:
-        call = re.match(r'(\s*)return \{"out": (.*?)(?:, "\w+": .*)?\}$', line)
-        if call and not re.match(r"out\b", call.group(2)):
-            kept.append(f"{call.group(1)}{call.group(2)}")
-        elif not line.lstrip().startswith("return "):
-            kept.append(line)
-    return kept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -246,3 +247,15 @@ def assemble(blocks: list[Block], parts: Parts) -> str:
             lines += fold(quoting.fill(line))
         previous_is_function = is_function
     return "\n".join(lines) + "\n"
+
+
+def without_return(body: Block) -> Block:
+    """The statements of `run` at top level: what is called, not what is returned."""
+    kept = []
+    for line in body:
+        call = re.match(r'(\s*)return \{"out": (.*?)(?:, "\w+": .*)?\}$', line)
+        if call and not re.match(r"out\b", call.group(2)):
+            kept.append(f"{call.group(1)}{call.group(2)}")
+        elif not line.lstrip().startswith("return "):
+            kept.append(line)
+    return kept

@@ -145,6 +145,16 @@ def test_a_tensor_that_is_expanded_cannot_be_written() -> None:
     assert [problem.key for problem in problems(mask)] == ["kernel.mask_layout"]
 
 
+@pytest.mark.parametrize("kernel", [Sdpa(), Sdpa(mask_form="float"), Handwritten(masking="where")])
+def test_a_mask_is_written_whole_where_calls_share_their_tensors(kernel: Any) -> None:
+    program = Program(draws=1, in_place=True, mask=Causal(), kernel=kernel)
+    assert problems(program) == []
+    module = load(program)
+    for _ in range(2):
+        assert all(0 not in tensor.stride() for tensor in module.inputs(0))
+    assert_means_itself(program)
+
+
 def test_a_script_goes_on_to_the_failing_call() -> None:
     diff = Diff(output="out", what="value", expected="1", actual="2", call=1, error=1, budget=0.1)
     failure = Failure(

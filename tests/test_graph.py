@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from attnfuzz.generators.kernels.graph.steps.union import AnyStep
+from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.kernels.specs import Graph, Sdpa
 from attnfuzz.generators.model.codec import ProgramError, dump_program, load_program, program_id
 from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Layer, Phase
@@ -187,6 +188,23 @@ def test_a_wrong_graph_gets_one_sentence(change: str, sentence: str) -> None:
         load_program(BERT.replace(old, new, 1), "p.yaml")
     assert sentence in str(error.value)
     assert str(error.value).count("\n") == 0
+
+
+def test_a_length_of_zero_in_the_place_of_heads_is_refused() -> None:
+    text = """
+kernel:
+  kind: graph
+  steps:
+  - {kind: permute, of: k, to: k, dims: [0, 2, 1, 3]}
+  - {kind: permute, of: v, to: v, dims: [0, 2, 1, 3]}
+  - {kind: attend, q: q, k: k, v: v, to: out}
+shape: {q_heads: 2, kv_heads: 2, q_len: 2, kv_len: 2}
+training: {wrt: [q]}
+"""
+    program = load_program(text)
+    empty = replace(program, shape=replace(program.shape, kv_len=0))
+    assert plugin_of(empty).fitted(empty) == empty
+    assert problems(empty)
 
 
 def test_candidates_are_simpler_graphs() -> None:

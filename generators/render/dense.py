@@ -23,6 +23,8 @@ def dense_mask(mask: Mask, scene: Scene, name: str, shape: tuple[Size, ...]) -> 
     text = expr.text
     if natural_shape(axes, scene) != shape:
         text = f"{expr.at(ATOM)}.expand({commas(shape)})"
+        if scene.program.in_place:  # later calls write into it
+            text += ".contiguous()"
     tables = [c.statement for c in captures.captured if c.statement]
     return [*tables, *grids(axes, scene.extents), f"{name} = {text}"]
 

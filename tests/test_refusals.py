@@ -65,6 +65,10 @@ UNSAFE = (
     "torch._dynamo.exc.Unsupported: HOP: Unsafe side effect\n  Higher Order Operator: "
     "torch.utils.checkpoint.checkpoint\n  Explanation: Mutating a variable"
 )
+UNSAFE_MODE = (
+    "torch._dynamo.exc.Unsupported: HOP: Unsafe side effect\n  Explanation: Mutating a variable from "
+    "outside the scope of this HOP is not supported."
+)
 KEPT_ID = (
     "torch._dynamo.exc.Unsupported: Reconstruction of FakeIdVariable\n  Explanation: A fake id "
     "produced by id() on a compile-time container cannot be reconstructed across a graph break."
@@ -208,6 +212,11 @@ ASKED_AND_NOT = [
     (AROUND, Program(compile=Compile(), transform="vmap"), Program(compile=Compile())),
     (
         UNSAFE,
+        Program(kernel=Flex(), compile=Compile(), surround=Surround(checkpoint="full")),
+        Program(kernel=Flex(), compile=Compile()),
+    ),
+    (
+        UNSAFE_MODE,
         Program(kernel=Flex(), compile=Compile(), surround=Surround(checkpoint="full")),
         Program(kernel=Flex(), compile=Compile()),
     ),

@@ -65,8 +65,8 @@ COMPILE: tuple[Refusal, ...] = (
         thread="pytorch/pytorch#128711",
     ),
     Refusal(
-        pattern=r"HOP: Unsafe side effect\s+Higher Order Operator: "
-        r"torch\.utils\.checkpoint\.checkpoint",
+        pattern=r"HOP: Unsafe side effect\s+(?:Higher Order Operator: "
+        r"torch\.utils\.checkpoint\.checkpoint|Explanation: Mutating a variable from outside)",
         why="a compiled checkpoint region has no side effects; making a BlockMask in it is one",
         needs=conditions.checkpoints,
         thread="pytorch/torchtitan#1005",

@@ -66,8 +66,8 @@ UNSAFE = (
     "torch.utils.checkpoint.checkpoint\n  Explanation: Mutating a variable"
 )
 UNSAFE_MODE = (
-    "torch._dynamo.exc.Unsupported: HOP: Unsafe side effect\n  Explanation: Mutating a variable from "
-    "outside the scope of this HOP is not supported."
+    "torch._dynamo.exc.Unsupported: HOP: Unsafe side effect\n  Explanation: Mutating a variable "
+    "from outside the scope of this HOP is not supported."
 )
 KEPT_ID = (
     "torch._dynamo.exc.Unsupported: Reconstruction of FakeIdVariable\n  Explanation: A fake id "

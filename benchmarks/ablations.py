@@ -29,7 +29,7 @@ from attnfuzz.corpus.store.rows import KEPT, KNOWN_CAUSES, NEW_PROGRAMS
 from attnfuzz.corpus.store.store import Store
 from attnfuzz.fuzz.campaign.config import CampaignConfig, load_config
 from attnfuzz.fuzz.campaign.launch import launch
-from attnfuzz.fuzz.campaign.waits import BEHIND, FIRST_RUN, NO_PROGRAM
+from attnfuzz.fuzz.campaign.waits import BEHIND, FIRST_RUN, KNOWN, NO_PROGRAM
 
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "overnight.yaml"
 PARTS = ("steering", "counterfactuals", "budgets", "yields", "feedback")
@@ -130,7 +130,7 @@ def table(variants: Sequence[Variant]) -> Table:
     for name in purposes:
         shares = (one.cpu[name] / max(one.cpu.total(), 1e-9) for one in variants)
         shown.add_row(f"  {name}", *(f"{share:.0%}" for share in shares))
-    for name in (NO_PROGRAM, FIRST_RUN, BEHIND):
+    for name in (NO_PROGRAM, FIRST_RUN, BEHIND, KNOWN):
         shown.add_row(f"longest {name}", *(f"{one.longest.get(name, 0):.0f} s" for one in variants))
     return shown
 

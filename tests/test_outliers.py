@@ -12,7 +12,15 @@ from attnfuzz.fuzz.campaign.config import CampaignConfig
 from attnfuzz.fuzz.campaign.controller import Campaign
 from attnfuzz.fuzz.campaign.known_buckets import load_known
 from attnfuzz.fuzz.campaign.shards import Shards
-from attnfuzz.fuzz.pool.tasks import Answer, ReproRun, ReproTask, RunTask, ShardTask, Task
+from attnfuzz.fuzz.pool.tasks import (
+    Answer,
+    ReproRun,
+    ReproTask,
+    RunTask,
+    ShardTask,
+    Task,
+    WorkerDied,
+)
 from attnfuzz.generators.model.outcome import Cost, Outcome
 from attnfuzz.generators.model.program import Program
 from tests.support.fake_pool import PASSED, FakePool, hung, program_of
@@ -73,6 +81,23 @@ def test_an_outlier_is_run_once_more_and_is_a_finding_only_if_it_fails_then(tmp_
     assert all(program in pool.whole for program in stopped)
     assert {row.program for row in rows} == {program for program in stopped if hangs(program)}
     assert rows and all(row.outcome.failure for row in rows)
+
+
+class Dying(Dear):
+    """Workers die of every program that is run to its end."""
+
+    def answer(self, task: Task) -> Answer:
+        return WorkerDied(3) if isinstance(task, RunTask) else super().answer(task)
+
+
+def test_an_outlier_whose_workers_died_is_run_when_the_campaign_is_resumed(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        campaign(tmp_path, store, Dying()).run()
+        left = store.read(outliers)
+        assert len(left) == store.totals().by_status["stopped"] > 3
+        campaign(tmp_path, store, Dear()).run()
+        assert not store.read(outliers)
+        assert sum(store.totals().outliers.values()) == len(left)
 
 
 def test_outliers_of_a_campaign_that_was_killed_are_run_when_it_is_resumed(tmp_path: Path) -> None:

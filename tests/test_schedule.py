@@ -9,11 +9,17 @@ import pytest
 
 from attnfuzz.actors.sandbox.job import Deadlines
 from attnfuzz.actors.sandbox.watchdog import ASLEEP
+from attnfuzz.corpus.bucket import new_bucket
+from attnfuzz.corpus.signature import signature
+from attnfuzz.corpus.store.store import FailureRow, State
+from attnfuzz.fuzz.campaign.investigation import Investigation
 from attnfuzz.fuzz.campaign.schedule import FairShare, Timetable
 from attnfuzz.fuzz.pool.stage import outcomes_of
 from attnfuzz.fuzz.pool.tasks import Answer, RunTask, TaskFailed, WorkerDied
 from attnfuzz.fuzz.reduce.confirm import Confirm, attempts_for, is_flaky
 from attnfuzz.fuzz.reduce.deadlines import candidate_s, shorter_deadlines
+from attnfuzz.generators.model.codec import program_id
+from attnfuzz.generators.model.features import features
 from attnfuzz.generators.model.outcome import (
     DEADLINE,
     Cost,
@@ -203,3 +209,23 @@ def test_what_was_spent_is_counted_from_the_beginning() -> None:
     fair.start(2, False, 5.0)
     assert fair.spent(10_000.0) == {True: 4.0, False: 9995.0}
     assert fair.busy(10_000.0) == {True: 0.0, False: 1.0}
+
+
+def test_a_known_key_comes_first_only_to_be_told_apart() -> None:
+    program = Program()
+    failure = Failure(kind=FailureKind.WRONG_RESULT, phase=Phase.CHECK)
+    row = FailureRow(
+        number=1, program_id=program_id(program), program=program,
+        outcome=Outcome(status="failed", failure=failure), strong="a", shard=0, state=State.NEW,
+        target="cpu", runs=0, failures=0, bucket=None, best=None, best_outcome=None, evaluated=0,
+    )  # fmt: skip
+    bucket = new_bucket(signature(failure, program), failure, features(program))
+    suspected = Investigation(row, None, 1.0, 0.0, [(bucket, [program])])
+    unsuspected = Investigation(row, None, 1.0)
+    assert unsuspected.is_known({"a"}) and not unsuspected.is_known({"b"})
+    assert not suspected.is_known({"a"})
+    assert suspected.rank((), {"a"}, 0.0) < unsuspected.rank((), {"a"}, 0.0)
+    suspected.suspects = ()
+    assert suspected.is_known({"a"})
+    suspected.told_apart = True
+    assert not suspected.is_known({"a"})

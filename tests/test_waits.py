@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attnfuzz.fuzz.campaign.waits import BEHIND, FIRST_RUN, NewPrograms, Waiting
+from attnfuzz.fuzz.campaign.waits import BEHIND, FIRST_RUN, KNOWN, NewPrograms, Waiting
 
 
 def test_the_longest_time_without_a_new_program_is_of_all_workers_together() -> None:
@@ -34,11 +34,14 @@ def test_only_cheap_findings_that_waited_count_each_by_what_it_waited_for() -> N
     waiting.begin("dear", 60.0)
     now = 4.0
     waiting.begin("late", 3.0)
+    waiting.begin("known", 3.0)
     waiting.end("cheap")
     waiting.end("cheap")
     now = 30.0
     assert waiting.seconds(["dear", "late", "cheap"]) == 30.0
     waiting.end("dear")
     waiting.end("late", behind=True)
-    assert waiting.longest == {FIRST_RUN: 4.0, BEHIND: 26.0}
+    now = 40.0
+    waiting.end("known", behind=True, known=True)
+    assert waiting.longest == {FIRST_RUN: 4.0, BEHIND: 26.0, KNOWN: 36.0}
     assert waiting.seconds(["late"]) == 0.0

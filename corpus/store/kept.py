@@ -59,11 +59,12 @@ def target_of_shard(connection: Connection, path: Path, index: int) -> str:
 
 
 def shard_yields(connection: Connection, path: Path) -> list[tuple[int, float, int]]:
-    """Of each shard its number, the CPU seconds that it took, and how much in it was new; by its
-    number. Raises StoreError."""
+    """Of each shard that was run its number, the CPU seconds that it took, and how much in it was
+    new; by its number. One that was lost with its worker shows nothing. Raises StoreError."""
     paths = ("cpu_s", "harness_cpu_s", "novel")
     columns = [func.coalesce(func.json_extract(SHARDS.c.report, f"$.{one}"), 0) for one in paths]
     query = select(SHARDS.c.index, columns[0] + columns[1], columns[2]).order_by(SHARDS.c.index)
+    query = query.where(func.json_extract(SHARDS.c.report, "$.executed") > 0)
     found = [list(row) for row in connection.execute(query)]
     return _checked(_YIELDS, found, f"{path}: shards")
 

@@ -151,6 +151,12 @@ class Store:
         with self._writing() as connection:
             add_counts(connection, sort, values)
 
+    def count_all(self, sorts: Mapping[str, Mapping[str, float]]) -> None:
+        """Add to the sums of several sorts in one write."""
+        with self._writing() as connection:
+            for sort, values in sorts.items():
+                add_counts(connection, sort, values)
+
     def keep_longest(self, values: Mapping[str, float]) -> None:
         """Write down waits, in seconds by their names, that are longer than those recorded."""
         with self._writing() as connection:

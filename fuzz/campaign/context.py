@@ -111,3 +111,12 @@ class Context:
             lambda program, outcome: judge(program, outcome) or alike(program, outcome),
         )
         return Variants(programs, judge, here, elsewhere, releases)
+
+
+def reliability_of(store: Store) -> dict[str, str]:
+    """By a bucket's id, how often its first program failed, as far as it is recorded."""
+    return {
+        row.bucket: f"{row.failures}/{row.runs}"
+        for row in reversed(store.failures())
+        if row.bucket is not None and row.runs
+    }

@@ -101,6 +101,7 @@ class Attributing(FindingStage):
     def transition(self) -> FindingTransition:
         investigation, context = self.investigation, self.context
         bucket, simpler = self._attribute.bucket, self._attribute.simpler
+        investigation.suspects = ()
         following = Confirming(investigation, context)
         if bucket is None:
             investigation.told_apart = simpler is not None

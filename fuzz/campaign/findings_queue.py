@@ -23,7 +23,7 @@ from attnfuzz.corpus.store.store import FailureRow, State, Store
 from attnfuzz.fuzz.campaign.bucket_assignment import flaky_key
 from attnfuzz.fuzz.campaign.bucket_index import BucketIndex
 from attnfuzz.fuzz.campaign.config import CampaignConfig
-from attnfuzz.fuzz.campaign.context import Context
+from attnfuzz.fuzz.campaign.context import Context, reliability_of
 from attnfuzz.fuzz.campaign.finding_stages import (
     FindingStage,
     FindingTransition,
@@ -94,7 +94,7 @@ class FindingsQueue:
             environment=environment,
             buckets=self.buckets,
             issues=load_known_issues(config.known_issues),
-            reliability=_reliability(store),
+            reliability=reliability_of(store),
         )
         self._stages: dict[str, FindingStage] = {}
         self._queue: list[Investigation] = []
@@ -194,8 +194,14 @@ class FindingsQueue:
         fresh = row.state is State.NEW and not self._context.winding_down
         return suspects_of(row, self._context) if fresh else []
 
+    def _seems_known(self, row: FailureRow) -> bool:
+        """Whether the one that it waits behind comes last, as it seems known."""
+        keys, alike = self.buckets.keys(), _alike(row)
+        there = (*self._context.active, *self._queue)
+        return any(one.is_known(keys) for one in there if _alike(one.row) == alike)
+
     def _take_duplicate(self, row: FailureRow, bucket: Bucket) -> None:
-        self._unrun.end(row.program_id, behind=True)
+        self._unrun.end(row.program_id, behind=True, known=bucket.known_issue is not None)
         joined = self.buckets.joined(bucket, _failure(row))
         self._store.update_failure(row.program_id, State.DUPLICATE, bucket=joined)
         self.buckets.put(joined)
@@ -240,7 +246,7 @@ class FindingsQueue:
                 work = self._work_of(investigation)
                 if work is not None:
                     self._at_work.append(investigation)
-                    self._unrun.end(investigation.id)
+                    self._unrun.end(investigation.id, known=investigation.is_known(keys))
                     return work
 
     def _holds_a_worker(self, investigation: Investigation, finding: bool) -> bool:
@@ -347,10 +353,11 @@ class FindingsQueue:
         """Counts what was spent on the findings that are still under investigation."""
         for investigation in self._context.active:
             self._count_cpu(investigation)
+        keys = self.buckets.keys()
         for investigation in self._queue:
-            self._unrun.end(investigation.id)
+            self._unrun.end(investigation.id, known=investigation.is_known(keys))
         for row in (row for rows in self._waiting.values() for row in rows):
-            self._unrun.end(row.program_id, behind=True)
+            self._unrun.end(row.program_id, behind=True, known=self._seems_known(row))
 
     def _count_cpu(self, investigation: Investigation, known: bool = False) -> None:
         """Records what was spent on a finding: on which stages, or on what is known."""
@@ -387,12 +394,3 @@ def _alike(row: FailureRow) -> Alike:
 def _failure(row: FailureRow) -> Failure:
     assert row.outcome.failure is not None
     return row.outcome.failure
-
-
-def _reliability(store: Store) -> dict[str, str]:
-    """By a bucket's id, how often its first program failed, as far as it is recorded."""
-    return {
-        row.bucket: f"{row.failures}/{row.runs}"
-        for row in reversed(store.failures())
-        if row.bucket is not None and row.runs
-    }

@@ -27,8 +27,8 @@ class Investigation:
     record of the `known` issue that it may be, its `bucket` once it is minimized. `candidate_s` is
     what one run of a candidate may take, in seconds, `since` when it was found, on the campaign's
     clock, `cpu_s` what its stages have taken, by their names. Counterfactuals of its `suspects`
-    have `attributed` it to a bucket, or have `told_apart` it from them all. Two are equal only when
-    they are the same one."""
+    have `attributed` it to a bucket, or have `told_apart` it from them all; there are none once
+    they have been tried. Two are equal only when they are the same one."""
 
     row: FailureRow
     known: KnownIssue | None
@@ -74,11 +74,17 @@ class Investigation:
         """Whether each run of it takes so long that it must not keep more than one worker."""
         return self.candidate_s > EXPENSIVE_S
 
+    def is_known(self, keys: Collection[str]) -> bool:
+        """Whether it seems to be of a known cause: by its record, or by its key (one of `keys`,
+        those that have a bucket), unless it was told apart from those buckets, or a run or two of
+        counterfactuals are about to."""
+        has_key = self.key in keys and self.bucket is None
+        return self.known is not None or (has_key and not self.told_apart and not self.suspects)
+
     def rank(
         self, kinds: Collection[str], keys: Collection[str], now: float
     ) -> tuple[bool, bool, bool, bool, int, bool, int, int]:
-        """What is known comes last: by its record, or by its key (one of `keys`, those that have a
-        bucket) unless it was told apart from those buckets. Expensive findings after cheap ones.
+        """What is known comes last: see `is_known`. Expensive findings after cheap ones.
         Then what has waited too long for its first run, what is minimized, what costs less, of what
         costs alike what is of none of the `kinds` that have a bucket, then the worst, in the order
         they were found.
@@ -90,8 +96,7 @@ class Investigation:
         seconds = attempts_for(finding.failed, finding.runs) * self.candidate_s
         cost = math.ceil(math.log(max(seconds, 1.0), 4))
         kind, number = self.failure.kind, self.row.number
-        has_key = self.key in keys and not self.told_apart and self.bucket is None
-        known = self.known is not None or has_key
+        known = self.is_known(keys)
         late = not self.cpu_s and now - self.since > LATE_S
         minimized = self.bucket is not None
         begun_by = (known, self.expensive, not late, not minimized)

@@ -102,6 +102,8 @@ class Outliers:
         (outcome,) = outcomes_of(one.task, finished.result)
         row: FailureRow | None = None
         became: str = outcome.status
+        if became == "lost":  # as its worker died: the next run of the campaign takes it up again
+            return None
         if is_defect(outcome):
             became = "defect"
             self._store.count("status", {became: 1})
@@ -109,12 +111,13 @@ class Outliers:
             row = self._store.add_failure(
                 one.program, outcome, target=one.target, hardware=finished.hardware
             )
-        self._store.count("cpu", {OUTLIERS: cpu_s(finished.result)})
-        self._settle(one, became)
+        self._settle(one, became, cpu_s(finished.result))
         return row
 
-    def _settle(self, one: Outlier, became: str) -> None:
-        self._store.count(SORT, {f"{program_id(one.program)} {became}": 1})
+    def _settle(self, one: Outlier, became: str, cpu_s: float = 0.0) -> None:
+        """One write, so that a controller that is killed has counted all of it or nothing."""
+        ended = {f"{program_id(one.program)} {became}": 1.0}
+        self._store.count_all({SORT: ended, "cpu": {OUTLIERS: cpu_s}})
 
     def _explained_by(self, one: Outlier) -> Bucket | None:
         if is_checked(program_id(one.program)):

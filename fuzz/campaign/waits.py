@@ -13,6 +13,7 @@ CHEAP_S = 10.0
 NO_PROGRAM = "without a new program"
 FIRST_RUN = "until a cheap finding was run"
 BEHIND = "until a cheap finding was looked at behind one of its key"
+KNOWN = "until a cheap finding of what seems known was looked at"
 
 
 @dataclass
@@ -68,7 +69,8 @@ class NewPrograms:
 
 class Waiting:
     """Since when findings wait for their first run, by the ids of their programs; and the longest
-    waits that are over, of cheap ones, in seconds."""
+    waits that are over, of cheap ones, in seconds. What seems known, by a record or a bucket of its
+    key, comes after everything else: its waits are told apart."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -80,11 +82,11 @@ class Waiting:
         have."""
         return self._since.setdefault(name, (self._clock(), seconds < CHEAP_S))[0]
 
-    def end(self, name: str, *, behind: bool = False) -> None:
-        """It waits no more; it may have waited `behind` one of its key."""
+    def end(self, name: str, *, behind: bool = False, known: bool = False) -> None:
+        """It waits no more; it may have waited `behind` one of its key, or seem `known`."""
         since, cheap = self._since.pop(name, (0.0, False))
         if cheap:
-            what = BEHIND if behind else FIRST_RUN
+            what = KNOWN if known else BEHIND if behind else FIRST_RUN
             self.longest[what] = max(self.longest.get(what, 0.0), self._clock() - since)
 
     def seconds(self, names: Iterable[str]) -> float:

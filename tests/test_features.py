@@ -107,7 +107,8 @@ def test_the_default_program_has_none() -> None:
         ({"mask": Causal(), "kernel": Sdpa(broadcast=("h",))},
          {"mask", "mask.causal", "kernel.sdpa.broadcast"}),
         ({"mask": TableMask(table=Table(dtype="int32"), chained=True)},
-         {"mask", "mask.table", "mask.table.chained", "table.axes0", "table.int32"}),
+         {"mask", "mask.table", "mask.table.chained", "table.chained", "table.axes0",
+          "table.int32"}),
         ({"mask": Compare(op="<", left=IntLookup(table=SMALL), right=IntConst(value=3))},
          {"mask", "mask.compare", "int.lookup"}),
         ({"mask": KeyPadding(), "kernel": Flex(block_mask=BlockMaskSpec(

@@ -228,6 +228,8 @@ def _nodes(root: Mask | ScoreMod) -> Iterator[str]:
             prefix = f"{_FAMILIES[cls.__module__]}.{kind_of(cls)}"
             yield ".".join([prefix, *(getattr(node, name) for name in _OPERATOR.get(cls, ()))])
             yield from choices(node, prefix)
+            if getattr(node, "chained", False):  # table[q_idx][kv_idx], in a mask or a score
+                yield "table.chained"
             yield from (
                 f"{prefix}.{name}"
                 for name in _TELLING.get(cls, ())

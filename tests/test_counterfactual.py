@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -14,15 +15,17 @@ from attnfuzz.actors.worker import Executor
 from attnfuzz.corpus.bucket import Bucket, coarse, new_bucket
 from attnfuzz.corpus.counterfactual import counterfactuals, holds, steered
 from attnfuzz.corpus.signature import signature
+from attnfuzz.corpus.store.store import Store
+from attnfuzz.fuzz.campaign.bucket_index import BucketIndex
 from attnfuzz.fuzz.campaign.config import CampaignConfig
-from attnfuzz.fuzz.campaign.known_buckets import load_known
+from attnfuzz.fuzz.campaign.known_buckets import Known, load_known
 from attnfuzz.fuzz.pool.tasks import RunTask
 from attnfuzz.fuzz.reduce.attribute import MAX_RUNS, Attribute
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
 from attnfuzz.generators.kernels.specs import Flex, Handwritten
 from attnfuzz.generators.model.features import features
 from attnfuzz.generators.model.masks import Causal
-from attnfuzz.generators.model.outcome import Frame, Outcome
+from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Frame, Outcome
 from attnfuzz.generators.model.program import Compile, Input, Layout, Program, Shape, Surround
 from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.shrink.complexity import complexity
@@ -42,6 +45,11 @@ def bucket_of(program: Program, outcome: Outcome) -> Bucket:
     return new_bucket(signature(failure, program), failure, features(program))
 
 
+def failure_of(outcome: Outcome) -> Failure:
+    assert outcome.failure is not None
+    return outcome.failure
+
+
 KNOWN = bucket_of(MINIMAL, wrong("out"))
 
 
@@ -54,6 +62,21 @@ def test_each_lacks_one_thing_that_the_bucket_needs_and_little_else() -> None:
         assert lost in ({"layout"}, {"surround.qk_norm"}), gone
         assert program.compile == FOUND.compile and program.mask == FOUND.mask
         assert not problems(program) and complexity(program) < complexity(FOUND)
+
+
+def test_numbers_that_are_wrong_otherwise_may_be_of_a_bucket_whose_trigger_they_have(
+    tmp_path: Path,
+) -> None:
+    dead = Diff(output="out", what="value", expected="1.0", actual="nan")
+    failure = replace(failure_of(wrong("out")), kind=FailureKind.NONFINITE, diffs=(dead,))
+    assert signature(failure, FOUND).strong != KNOWN.strong
+    with Store(tmp_path) as store:
+        index = BucketIndex(store, tmp_path, Known((KNOWN,), {KNOWN.id: frozenset({"cpu"})}))
+        assert index.suspects(failure, FOUND, "cpu") == [KNOWN]
+        less = replace(FOUND, surround=Surround())
+        assert index.suspects(failure, less, "cpu") == []
+        assert index.suspects(failure_of(wrong("out")), FOUND, "cpu") == [KNOWN]
+        assert index.suspects(failure_of(raised("no")), FOUND, "cpu") == []
 
 
 def test_what_all_failures_need_tells_nothing() -> None:

@@ -70,16 +70,23 @@ class BucketIndex:
 
     def suspects(self, failure: Failure, program: Program, target: str) -> list[Bucket]:
         """The buckets that may explain a failure without a stack before it is minimized: of its
-        key, with the same outputs wrong, and the program has the sorts of things that they need.
-        Those first whose whole trigger it has, then those that need most."""
+        key, with the same outputs wrong, and the program has the sorts of things that they need. Or
+        of other numbers of its kernel and layer (what is wrong may be NaN as well, or of another
+        shape), and it has their whole trigger. Those first whose whole trigger it has, then those
+        that need most."""
         found, has = signature(failure, program), features(program)
         if not found.needs_trigger:
             return []
-        sorts = coarse(has)
+        sorts, numbers = coarse(has), found.aliases[:1]
+
+        def may_be_of(one: Bucket) -> bool:
+            if one.strong == found.strong:
+                return one.sorts <= sorts
+            alike = one.trigger and one.trigger <= has
+            return bool(alike) and any(alias in one.aliases for alias in numbers)
+
         there = [
-            one
-            for one in self.explaining(target)
-            if one.strong == found.strong and outputs_agree(one, failure) and one.sorts <= sorts
+            one for one in self.explaining(target) if may_be_of(one) and outputs_agree(one, failure)
         ]
         return sorted(there, key=lambda one: (not one.trigger <= has, -len(one.trigger), one.id))
 

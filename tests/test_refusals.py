@@ -16,6 +16,7 @@ from attnfuzz.generators.model.program import (
     Call,
     Compile,
     Input,
+    Marks,
     Mesh,
     Program,
     Shape,
@@ -69,6 +70,12 @@ UNSAFE_MODE = (
     "torch._dynamo.exc.Unsupported: HOP: Unsafe side effect\n  Explanation: Mutating a variable "
     "from outside the scope of this HOP is not supported."
 )
+PENDING = (
+    "torch._dynamo.exc.InternalTorchDynamoError: PendingUnbackedSymbolNotFound: Pending unbacked "
+    "symbols {u1} not in returned outputs FakeTensor(..., size=(1, 1, 16, 16)) ((256, 256, 16, 1), 0)"
+)
+GROUPS = Shape(q_heads=2)
+UNBACKED = Compile(backend="eager", marks=Marks(kv_len="unbacked"))
 KEPT_ID = (
     "torch._dynamo.exc.Unsupported: Reconstruction of FakeIdVariable\n  Explanation: A fake id "
     "produced by id() on a compile-time container cannot be reconstructed across a graph break."
@@ -210,6 +217,11 @@ ASKED_AND_NOT = [
         Program(compile=Compile(), calls=NINE_SHAPES),
     ),
     (AROUND, Program(compile=Compile(), transform="vmap"), Program(compile=Compile())),
+    (
+        PENDING,
+        Program(kernel=Handwritten(gqa="expand"), shape=GROUPS, compile=UNBACKED),
+        Program(kernel=Handwritten(), shape=GROUPS, compile=UNBACKED),
+    ),
     (
         UNSAFE,
         Program(kernel=Flex(), compile=Compile(), surround=Surround(checkpoint="full")),

@@ -35,12 +35,12 @@ class Steps:
 
     def __init__(self, enabled: bool, often: bool) -> None:
         some = ((6, 1), (3, 2), (1, 3))
-        plain = (10 if often else 24, 0)
+        plain = (5 if often else 24, 0)
         self.count: SearchStrategy[int] = weighted(plain, *some) if enabled else st.just(0)
         self.inside = one_in(3 if often else 6)
         self.full_blocks = weighted((7, True), (1, False)) if enabled else st.just(True)
         self.kind = weighted(
-            (5, "sliced"), (4, "rebuilt"), (3, "copied"), (2, "adjusted"), (1, "shown")
+            (4, "sliced"), (4, "rebuilt"), (4, "copied"), (2, "adjusted"), (2, "shown")
         )
         self.of = weighted((2, "own"), (2, "partial"), (2, "whole"), (1, "drawn"))
         self.q_blocks = weighted((3, True), (1, False))

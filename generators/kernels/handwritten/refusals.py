@@ -21,6 +21,14 @@ def exp_sum_over_nothing(program: Program) -> bool:
     return by_maximum and any(kv_len == 0 for _, kv_len in conditions.lengths(program))
 
 
+def expands_to_a_marked_size(program: Program) -> bool:
+    """Whether the keys are expanded to sizes that are constants, as there is one call, and of which
+    one is marked as unbacked."""
+    kernel = program.kernel
+    expands = isinstance(kernel, Handwritten) and kernel.gqa == "expand"
+    return expands and not program.calls and conditions.marks_unbacked(program)
+
+
 HANDWRITTEN: tuple[Refusal, ...] = (
     Refusal(
         pattern=r"expected m1 and m2 to have the same dtype|mat1 and mat2 must have the same dtype|"
@@ -32,6 +40,12 @@ HANDWRITTEN: tuple[Refusal, ...] = (
         pattern=r"a?max\(\): Expected reduction dim -?\d+ to have non-zero size",
         why="a maximum over no keys is not defined",
         needs=exp_sum_over_nothing,
+    ),
+    Refusal(
+        pattern=r"PendingUnbackedSymbolNotFound: Pending unbacked symbols",
+        why="a size that is marked as unbacked is a constant in the function",
+        needs=expands_to_a_marked_size,
+        thread="pytorch/pytorch#174150",
     ),
 )
 

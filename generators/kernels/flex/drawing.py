@@ -55,7 +55,11 @@ class Drawing(Composed):
         sizes = [(len(BLOCK_SIZES) // 2, BLOCK_SIZES[0])] + [(1, size) for size in BLOCK_SIZES[1:]]
         if self.gpu:  # tiles, of 128 mostly, have to divide blocks
             sizes += [(6, size) for size in BLOCK_SIZES[1:] if all(n % 128 == 0 for n in size)]
-        self.block_size = weighted(*(sizes if has("flex.block_size") else sizes[:1]))
+        if not has("flex.block_size"):
+            sizes = sizes[:1]
+        if self.traced and not self.gpu:  # a mask of one block has nothing to be kept or remade
+            sizes += [(len(sizes) + 8, (16, 16)), (len(sizes) + 4, (32, 32))]
+        self.block_size = weighted(*sizes)
         self.wider = one_in(5)
         self.adjusted = one_in(5) if has("flex.adjusted") else st.just(False)
         self.extra = st.sampled_from(EXTRAS)

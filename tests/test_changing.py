@@ -193,6 +193,13 @@ def test_hygiene_counts_numbers_that_are_not_tensors(tmp_path: Path) -> None:
     assert too_many_compilations(log, [(), ()], None, 1) == []
 
 
+def test_a_cache_that_the_first_call_fills_is_worth_a_compilation() -> None:
+    for made, caches in (("outside", 1), ("inside", 1), ("cached", 2)):
+        kernel = Flex(block_mask=BlockMaskSpec(made=made))
+        program = Program(kernel=kernel, mask=Causal(), compile=Compile(), draws=1)
+        assert Job.of(program).oracles["shapes"] == caches
+
+
 def test_other_lengths_are_refused_and_others_are_not() -> None:
     def refused(other: tuple[int, int, int, int]) -> bool:
         spec = BlockMaskSpec(batch=True, heads=True, other=other)

@@ -111,11 +111,14 @@ def compute_dtype_of(program: Program) -> str | None:
 
 
 def shapes_a_call(program: Program) -> int:
-    """In how many shapes the compiled function may be called for each of the program's calls."""
+    """In how many shapes the compiled function may be called for each of the program's calls. One
+    that keeps its BlockMask by the id of a mask_mod that it has made fills its cache in the first
+    call, and is compiled once more for the cache that the second one meets."""
     plugin = plugin_of(program)
     loop = plugin.loop(program)
     drawn = program.draws + 1 if plugin.draws_lengths(program.kernel) else 1
-    return drawn * (loop.shapes if loop is not None else 1)
+    caches = 2 if plugin.keys_by_identity(program.kernel) else 1
+    return drawn * caches * (loop.shapes if loop is not None else 1)
 
 
 def numbers_are_guarded(program: Program) -> bool:

@@ -7,6 +7,7 @@ What is left, inside torch's compiler, attention, autograd and distributed code,
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from attnfuzz.generators.model.outcome import Frame
@@ -110,6 +111,13 @@ def significant_frames(frames: Sequence[Frame], *, outermost: bool = False) -> t
     innermost_first = [_name(frame) for frame in reversed(frames) if _is_significant(frame)]
     names = _without_repeats(innermost_first)
     return tuple(names[-TOP:] if outermost else names[:TOP])
+
+
+def recursing_frames(frames: Sequence[Frame]) -> tuple[str, ...]:
+    """Of a recursion that did not end, the functions that call each other, by name: where among
+    them the limit is met, and in what they had called there, is chance."""
+    names = Counter(_name(frame) for frame in frames if not frame.function.startswith("<"))
+    return tuple(sorted(name for name, count in names.items() if count > len(frames) / 10)[:TOP])
 
 
 def is_stack(names: Sequence[str]) -> bool:

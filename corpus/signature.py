@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from attnfuzz.corpus.frames import is_stack, significant_frames
+from attnfuzz.corpus.frames import is_stack, recursing_frames, significant_frames
 from attnfuzz.corpus.title import title as shortened
 from attnfuzz.corpus.volatile import first_diagnosis, mask_diagnosis, mask_volatile
 from attnfuzz.generators.model.outcome import (
@@ -120,6 +120,9 @@ def _of_exception(failure: Failure, raised: Raised, program: Program) -> Signatu
         return _of_untraceable(failure.kind, message, title, program.kernel.kind)
     mixed = failure.kind is FailureKind.TYPE_MIXING  # the operator is named, however it was reached
     frames = () if mixed else significant_frames(raised.frames)
+    if name == "RecursionError":
+        message = re.sub(r"(recursion depth exceeded) .*", r"\1", message)
+        frames = recursing_frames(raised.frames)
     phase = phase_class(failure)
     strong = _key(failure.kind, name, phase, message, *frames)
     inner = said(message)

@@ -80,7 +80,7 @@ def test_buckets_are_listed_worst_first_filtered_and_sorted(client: TestClient) 
     every = ids()
     assert len(every) == 6 and every.index(CASE) < every.index(CRASH)
     assert CASE in ids("?kind=wrong_result") and CRASH not in ids("?kind=wrong_result")
-    assert ids("?q=SDPA") == [CASE]
+    assert CASE in ids("?q=SDPA") and CRASH not in ids("?q=SDPA")
     assert sorted(ids("?sort=by+title")) == sorted(every) != ids("?sort=by+title")
     assert ids("?kind=nothing") == []
     assert ids("?page=2") == []

@@ -292,9 +292,8 @@ class Attend(Step):
             raise Unfit("v", "expected k's leading dimensions")
         pairs = list(zip(q.shape[:-2], k.shape[:-2], strict=True))
         grouped = _grouped(q, k)
-        heads = int(k.shape[1])
-        # A candidate for minimization may have a length of 0 there.
-        if grouped and (q.rank != 4 or not heads or int(q.shape[1]) % heads):
+        # A candidate for minimization may have a length of 0 in the place of k's heads.
+        if grouped and (q.rank != 4 or not k.shape[1] or int(q.shape[1]) % int(k.shape[1])):
             raise Unfit("k", "expected heads that q's are a multiple of")
         if not all(same(a, b) for a, b in (pairs[:-1] if grouped else pairs)):
             raise Unfit("k", f"expected q's leading dimensions, got {k.shape}")

@@ -194,12 +194,13 @@ def test_hygiene_counts_numbers_that_are_not_tensors(tmp_path: Path) -> None:
 
 
 def test_a_cache_that_the_first_call_fills_is_worth_a_compilation() -> None:
-    def shapes(mask: BlockMaskSpec) -> int:
-        kernel = Flex(block_mask=mask)
+    def shapes(mask: BlockMaskSpec, joints: Any = "functions") -> int:
+        kernel = Flex(block_mask=mask, joints=joints)
         program = Program(kernel=kernel, mask=Causal(), compile=Compile(), draws=1)
         return int(Job.of(program).oracles["shapes"])
 
     assert shapes(BlockMaskSpec()) == shapes(BlockMaskSpec(made="inside")) == 1
+    assert shapes(BlockMaskSpec(made="cached"), "operators") == 1
     assert shapes(BlockMaskSpec(made="cached")) == 2
 
 

@@ -295,6 +295,11 @@ class KernelPlugin(Generic[K]):
         """Whether a BlockMask is made in the attention function and kept by an object's `id`."""
         return False
 
+    def fills_its_cache(self, kernel: K) -> bool:
+        """Whether that mask_mod is one that the function has joined anew: the first call does not
+        find it in the cache, and the second does."""
+        return False
+
     def breaks(self, program: Program) -> tuple[str, ...]:
         """Texts of the reasons for which torch breaks the graph in it, by design."""
         return ()

@@ -257,6 +257,9 @@ class FlexPlugin(KernelPlugin[Flex]):
     def keys_by_identity(self, kernel: Flex) -> bool:
         return kernel.block_mask is not None and kernel.block_mask.made == "cached"
 
+    def fills_its_cache(self, kernel: Flex) -> bool:
+        return self.keys_by_identity(kernel) and kernel.joints == "functions"
+
     def features(self, program: Program) -> Iterator[str]:
         kernel = self.spec(program)
         yield "kernel.flex"

@@ -189,6 +189,12 @@ def test_each_profile_is_about_what_it_says() -> None:
         if isinstance(program.kernel, Flex) and program.kernel.block_mask and program.compile
     )
     assert made["cached"] > 20 and made["inside"] > 30
+    block_masks = [
+        program.kernel.block_mask
+        for program in generate(5, 300, profile="block_masks")
+        if isinstance(program.kernel, Flex) and program.kernel.block_mask
+    ]
+    assert sum(bool(block_mask.steps) for block_mask in block_masks) > len(block_masks) / 3
     npu = generate(5, 300, profile="npu_fusion_attention")
     assert sum(program.mesh is not None for program in npu) > 30
 

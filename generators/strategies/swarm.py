@@ -75,11 +75,16 @@ class Profile:
     dynamo follows: most make their BlockMask in the compiled region. Those of "integrated" reach
     their kernel as libraries do, through an operator of its own and the like. `ranks`: whether
     programs have several ranks whose DTensors are spread over them, as those of "ranks", or which
-    share one attention by a method, as those of "parallel"."""
+    share one attention by a method, as those of "parallel". `about`: features that most of its
+    swarms have."""
 
     kernels: tuple[tuple[str, int], ...]
     backends: tuple[tuple[str, int], ...]
     ranks: Literal["few", "several", "methods"] = "few"
+    about: tuple[str, ...] = ()
+
+
+MASK_OBJECTS = ("flex.mask_steps", "flex.joints", "flex.block_size", "mask.and", "mask.or")
 
 
 PROFILES: dict[str, Profile] = {
@@ -105,8 +110,14 @@ PROFILES: dict[str, Profile] = {
         "methods",
     ),
     "traced": Profile(
-        (("flex", 5), ("sdpa", 1), ("handwritten", 1)),
+        (("flex", 1),),
         (("eager", 4), ("aot_eager", 3), ("inductor", 1)),
+        about=(*MASK_OBJECTS, "flex.inside"),
+    ),
+    "block_masks": Profile(
+        (("flex", 1),),
+        (("none", 5), ("eager", 1), ("aot_eager", 2), ("inductor", 1)),
+        about=(*MASK_OBJECTS, "flex.adjusted", "flex.paged"),
     ),
     "integrated": Profile(
         (("sdpa", 3), ("handwritten", 2)),
@@ -223,7 +234,7 @@ def swarm_for(
 ) -> Swarm:
     """The swarm of shard `index`, a pure function of its arguments: everything for one shard in
     eight, otherwise each feature with probability 1/2 (of the kernels, at least one that the
-    profile has)."""
+    profile has; what the profile is about, with 7/8)."""
     random = Random(derive(seed, "swarm", index))
     if random.random() < 1 / 8:
         return Swarm(profile, functions=functions, place=place)
@@ -231,6 +242,7 @@ def swarm_for(
     wanted = [f"kernel.{kernel}" for kernel, _ in PROFILES[profile].kernels]
     if not any(name in chosen for name in wanted):
         chosen += wanted
+    chosen += [name for name in PROFILES[profile].about if random.random() < 3 / 4]
     features = tuple(name for name in FEATURES if name in chosen)
     return Swarm(profile, features, functions, place)
 

@@ -50,6 +50,7 @@ class Drawing(Composed):
         self.has_score = weighted((4, False), (5, True))
         self.transform = weighted((1, "vmap"), (1, "grad"), (1, "jvp"))
         self.traced = self.swarm.profile == "traced"
+        about_masks = self.traced or self.swarm.profile == "block_masks"
         self.scale, self.gqa = scales(self.swarm), one_in(8)
         has = self.has
         sizes = [(len(BLOCK_SIZES) // 2, BLOCK_SIZES[0])] + [(1, size) for size in BLOCK_SIZES[1:]]
@@ -57,7 +58,7 @@ class Drawing(Composed):
             sizes += [(6, size) for size in BLOCK_SIZES[1:] if all(n % 128 == 0 for n in size)]
         if not has("flex.block_size"):
             sizes = sizes[:1]
-        if self.traced and not self.gpu:  # a mask of one block has nothing to be kept or remade
+        if about_masks and not self.gpu:  # a mask of one block has nothing to be kept or remade
             sizes += [(len(sizes) + 8, (16, 16)), (len(sizes) + 4, (32, 32))]
         self.block_size = weighted(*sizes)
         self.wider = one_in(5)
@@ -78,7 +79,7 @@ class Drawing(Composed):
         self.of_batch: Any = weighted((3, "more"), (3, "fewer"), (2, "one"))
         self.other_length, self.length = one_in(6), st.sampled_from((2, 3))
         self.by = st.sampled_from((1, 128, -1, 16))
-        self.steps = Steps(has("flex.mask_steps"), self.traced)
+        self.steps = Steps(has("flex.mask_steps"), about_masks)
         self.kernel_options = (
             weighted((60, {}), *((1, options) for options in KERNEL_OPTIONS))
             if has("flex.options")

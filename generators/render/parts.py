@@ -102,7 +102,9 @@ class Parts:
             lines += nan_statements(scene, self.inputs.seen)
         lines += marks(scene)
         if scene.scale_varies and p.argument is not None and p.argument.given == "tensor":
-            lines.append("scale = torch.tensor(scale)")
+            # One in float32 would be rounded once more than the numbers it multiplies.
+            exact = ", dtype=torch.float64" if p.q.dtype == "float64" else ""
+            lines.append(f"scale = torch.tensor(scale{exact})")
         if p.in_place:
             lines.append(changing.rewriting(self.rewritten))
         if p.draws:

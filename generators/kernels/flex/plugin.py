@@ -258,7 +258,9 @@ class FlexPlugin(KernelPlugin[Flex]):
         return kernel.block_mask is not None and kernel.block_mask.made == "cached"
 
     def fills_its_cache(self, kernel: Flex) -> bool:
-        return self.keys_by_identity(kernel) and kernel.joints == "functions"
+        # A mod of another spelling, or a joined one, is another object in every call.
+        anew = kernel.joints == "functions" or kernel.mods != "function"
+        return self.keys_by_identity(kernel) and anew
 
     def features(self, program: Program) -> Iterator[str]:
         kernel = self.spec(program)

@@ -21,7 +21,7 @@ from attnfuzz.generators.kernels.specs import Flex, Handwritten, Sdpa
 from attnfuzz.generators.model.codec import dump_program, load_program, program_id
 from attnfuzz.generators.model.features import features
 from attnfuzz.generators.model.indices import Index, IntArgument
-from attnfuzz.generators.model.masks import Causal, Compare
+from attnfuzz.generators.model.masks import BlockMap, Causal, Compare, Mask
 from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Layer, Phase
 from attnfuzz.generators.model.program import (
     Argument,
@@ -194,14 +194,16 @@ def test_hygiene_counts_numbers_that_are_not_tensors(tmp_path: Path) -> None:
 
 
 def test_a_cache_that_the_first_call_fills_is_worth_a_compilation() -> None:
-    def shapes(mask: BlockMaskSpec, joints: Any = "functions") -> int:
-        kernel = Flex(block_mask=mask, joints=joints)
-        program = Program(kernel=kernel, mask=Causal(), compile=Compile(), draws=1)
+    def shapes(spec: BlockMaskSpec, joints: Any = "functions", mask: Mask | None = None) -> int:
+        kernel = Flex(block_mask=spec, joints=joints)
+        program = Program(kernel=kernel, mask=mask or Causal(), compile=Compile(), draws=1)
         return int(Job.of(program).oracles["shapes"])
 
     assert shapes(BlockMaskSpec()) == shapes(BlockMaskSpec(made="inside")) == 1
     assert shapes(BlockMaskSpec(made="cached"), "operators") == 1
     assert shapes(BlockMaskSpec(made="cached")) == 2
+    captures = BlockMap(block=16)
+    assert shapes(BlockMaskSpec(made="cached"), "operators", captures) == 2
 
 
 def test_other_lengths_are_refused_and_others_are_not() -> None:

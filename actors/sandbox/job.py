@@ -117,7 +117,7 @@ def shapes_a_call(program: Program) -> int:
     plugin = plugin_of(program)
     loop = plugin.loop(program)
     drawn = program.draws + 1 if plugin.draws_lengths(program.kernel) else 1
-    caches = 2 if plugin.fills_its_cache(program.kernel) else 1
+    caches = 2 if plugin.fills_its_cache(program) else 1
     return drawn * caches * (loop.shapes if loop is not None else 1)
 
 

@@ -295,9 +295,9 @@ class KernelPlugin(Generic[K]):
         """Whether a BlockMask is made in the attention function and kept by an object's `id`."""
         return False
 
-    def fills_its_cache(self, kernel: K) -> bool:
-        """Whether that mask_mod is one that the function has joined anew: the first call does not
-        find it in the cache, and the second does."""
+    def fills_its_cache(self, program: Program) -> bool:
+        """Whether each call makes the mask_mod of such a BlockMask anew: the first one puts what the
+        graph of the second depends on into the cache."""
         return False
 
     def breaks(self, program: Program) -> tuple[str, ...]:

@@ -296,8 +296,8 @@ class KernelPlugin(Generic[K]):
         return False
 
     def fills_its_cache(self, program: Program) -> bool:
-        """Whether each call makes the mask_mod of such a BlockMask anew: the first one puts what the
-        graph of the second depends on into the cache."""
+        """Whether each call makes the mask_mod of such a BlockMask anew: the first one fills the
+        cache, on which the graph of the second depends."""
         return False
 
     def breaks(self, program: Program) -> tuple[str, ...]:

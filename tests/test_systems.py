@@ -239,7 +239,8 @@ def test_a_mask_in_forward_is_refused_as_it_was(real: Executor) -> None:
     names = ("torchtitan_mask_in_forward.py", "id_of_nested_function.py")
     preload(real, *(INCIDENTS / name for name in names))
     try:
-        program = titan(module="flex")
+        # With 24 keys the module's own compilation is wrong on a CPU with AVX2: docs/FINDINGS.md.
+        program = replace(titan(module="flex"), shape=replace(SHAPE, q_len=32, kv_len=32))
         failure = real.run_programs([replace(program, compile=Compile(backend="eager"))])[0].failure
     finally:
         preload(real)

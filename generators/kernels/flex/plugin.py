@@ -20,10 +20,9 @@ from attnfuzz.generators.model.indices import Axis
 from attnfuzz.generators.model.problem import Problem
 from attnfuzz.generators.model.program import Argument, Program
 from attnfuzz.generators.model.scores import MaskedScore, ScoreMod
-from attnfuzz.generators.render.captures import NUMBER, Captures, Extents
+from attnfuzz.generators.render.captures import NUMBER
 from attnfuzz.generators.render.dense import may_hide_everything
 from attnfuzz.generators.render.expressions import Expr
-from attnfuzz.generators.render.masks import boolean
 from attnfuzz.generators.render.mods import INDICES, Mod, mask_mod, on_grids, score_mod
 from attnfuzz.generators.render.scene import Scene, indented
 from attnfuzz.generators.render.sizes import commas
@@ -262,13 +261,9 @@ class FlexPlugin(KernelPlugin[Flex]):
         kernel = self.spec(program)
         if not self.keys_by_identity(kernel) or program.mask is None:
             return False
-        if kernel.joints == "functions" or kernel.mods not in ("function", "partial"):
-            return True
-        shape = program.shape
-        extents = Extents(shape.batch, shape.q_heads, shape.q_len, shape.kv_len)
-        captures = Captures(extents=extents, kv_len=shape.kv_len)
-        boolean(program.mask, captures)
-        return bool(captures.captured)
+        scene = Scene(program)
+        mod = mask_mod(program.mask, scene, scene.extents, kernel.mods)
+        return kernel.joints == "functions" or not mod.is_function
 
     def features(self, program: Program) -> Iterator[str]:
         kernel = self.spec(program)

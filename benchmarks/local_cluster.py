@@ -122,6 +122,9 @@ def local_cluster(
     before = dict(os.environ)
     os.environ.update(SETTINGS)
     folder = Path(tempfile.mkdtemp(prefix="rc-", dir="/tmp"))  # short: sockets are put there
+    # Ray notes the address of its last cluster in a folder that it takes for granted.
+    os.environ["RAY_TMPDIR"] = str(folder)
+    (folder / "ray").mkdir()
     try:
         with _exit_handlers_of_its_own():
             cluster = LocalCluster(folder, redis, network, **of_head)

@@ -27,8 +27,10 @@ from attnfuzz.generators.kernels.specs import Flex
 from attnfuzz.generators.model import masks
 from attnfuzz.generators.model.codec import dump_program, load_program
 from attnfuzz.generators.model.features import features
+from attnfuzz.generators.model.indices import Table
 from attnfuzz.generators.model.masks import Mask
 from attnfuzz.generators.model.program import Call, Compile, Program, Shape, Training
+from attnfuzz.generators.model.scores import FloatBinary, FloatLookup, Score
 from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.render.module import source
 from attnfuzz.generators.shrink.candidates import candidates
@@ -38,6 +40,7 @@ from tests.support.rendered import calls_of, load
 
 SHAPE = Shape(batch=2, q_heads=2, kv_heads=2, q_len=12, kv_len=20)
 PER_BATCH = masks.And(left=masks.Documents(count=3, per_batch=True), right=masks.Causal(offset=6))
+BIAS = Table(axes=("h", "kv_idx"), dtype="float32", init="normal")
 PER_HEAD = masks.BlockMap(block=4, per_head=True)
 
 
@@ -85,6 +88,11 @@ PROGRAMS = {
     ),
     "of drawn blocks": program(Shown(), Rebuilt(of="drawn"), heads=False),
     "made inside": program(BATCHES, made="inside", computed=True, mods="lambda"),
+    "a computed map": program(BATCHES, mask=PER_HEAD, made="inside", computed=True),
+    "a computed bias": replace(
+        program(BATCHES, computed=True, mods="callable"),
+        score_mod=FloatBinary(op="+", left=Score(), right=FloatLookup(table=BIAS)),
+    ),
     "cached": program(BATCHES, made="cached"),
     "joined": program(
         BATCHES,

@@ -27,13 +27,13 @@ class Extents(NamedTuple):
 
 
 class Captured(NamedTuple):
-    """One captured tensor, the statement that makes it, whether it is a learnable bias, and whether
-    it holds floats. The second of a pair has no statement of its own."""
+    """One captured tensor, the statement that makes it, whether it is a learnable bias, and what it
+    holds. The second of a pair has no statement of its own."""
 
     name: str
     statement: str
     learnable: bool = False
-    floating: bool = False
+    kind: Kind = "int"
 
 
 @dataclass
@@ -67,13 +67,20 @@ class Captures:
         return name
 
     def add(
-        self, base: str, value: str, *, learnable: bool = False, dtype: str | None = None
+        self,
+        base: str,
+        value: str,
+        *,
+        learnable: bool = False,
+        kind: Kind = "int",
+        dtype: str | None = None,
     ) -> str:
         """Capture `value` (an expression) under a name like `base`; `dtype` that of floats."""
         name = self.name(base)
         if dtype is not None:
             self.float_dtypes.append(dtype)
-        self.captured.append(Captured(name, f"{name} = {value}", learnable, dtype is not None))
+            kind = "float"
+        self.captured.append(Captured(name, f"{name} = {value}", learnable, kind))
         return name
 
     def pair(self, first: str, second: str, value: str) -> tuple[str, str]:
@@ -96,7 +103,7 @@ class Captures:
         )
         kind = kind_of(table)
         dtype = table.dtype if kind == "float" else None
-        name = self.add(base, fill(table, shape), learnable=learnable, dtype=dtype)
+        name = self.add(base, fill(table, shape), learnable=learnable, kind=kind, dtype=dtype)
         if not table.axes:
             return Expr(name, kind=kind)
         indices = ["0" if i in table.unit else axis for i, axis in enumerate(table.axes)]

@@ -130,7 +130,7 @@ def _block_map(node: masks.BlockMap, captures: Captures) -> Expr:
     shape: tuple[Size, ...] = (blocks(extents.q_idx, block), blocks(extents.kv_idx, block))
     if node.per_head:
         shape = (extents.h, *shape)
-    name = captures.add("block_map", f"torch.rand({commas(shape)}) < 0.5")
+    name = captures.add("block_map", f"torch.rand({commas(shape)}) < 0.5", kind="bool")
     head = "h, " if node.per_head else ""
     return Expr(f"{name}[{head}q_idx // {block}, kv_idx // {block}]", kind="bool")
 

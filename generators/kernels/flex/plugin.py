@@ -31,8 +31,8 @@ Mods = tuple[Mod | None, Mod | None]
 
 
 class FlexPlugin(KernelPlugin[Flex]):
-    """mask_mod and score_mod are functions, or made in `inputs`. Tables that are
-    learnable, or captured by a mask that is built inside, are arguments instead, and their closure
+    """mask_mod and score_mod are functions, or made in `inputs`. Tables that are learnable or
+    `computed`, or captured by a mask that is built inside, are arguments instead, and their closure
     is made where it is used."""
 
     spec_class = Flex
@@ -63,13 +63,13 @@ class FlexPlugin(KernelPlugin[Flex]):
 
     def _score_inputs(self, mod: Mod, scene: Scene, inputs: Inputs) -> None:
         inputs.mods.append(mod)
-        if mod.learnable:
+        if self._made_in_attention(mod, scene.program):
             training = scene.program.training is not None
             for captured in mod.captured:
                 grad = ".requires_grad_()" if training and captured.learnable else ""
                 inputs.statements += [captured.statement + grad] if captured.statement else []
             inputs.arguments += mod.tables
-            inputs.floating += [c.name for c in mod.captured if c.floating]
+            inputs.floating += [c.name for c in mod.captured if c.kind == "float"]
             inputs.learnable += mod.learnable if training else ()
         elif not mod.is_function:
             inputs.fresh += [*mod.statements, f"score_mod = {mod.made}"]
@@ -113,6 +113,10 @@ class FlexPlugin(KernelPlugin[Flex]):
         plain = mod.is_function or isinstance(mod, Joined)
         return outside and (bool(spec.steps) or spec.paged is not None) and not plain
 
+    def _made_in_attention(self, score: Mod, program: Program) -> bool:
+        """Whether the tables of the score_mod are arguments."""
+        return bool(score.learnable) or (self.spec(program).computed and bool(computed(score)))
+
     def call(self, scene: Scene, inputs: Inputs) -> Body:
         spec = self.spec(scene.program)
         mask, score = self.mods(inputs)
@@ -121,15 +125,16 @@ class FlexPlugin(KernelPlugin[Flex]):
         if pages is not None:
             args, statements = ["q", "k_cache", "v_cache"], paging.assigned(pages, scene)
         if score is not None:
-            made = score.made if score.learnable else "score_mod"
+            inside = self._made_in_attention(score, scene.program)
+            made = score.made if inside else "score_mod"
             made = made if pages is None else paging.converted_mod(made, pages, "score_mod")
             args.append(f"score_mod={made}")
-            if spec.computed and score.learnable:
-                statements += copies(score)
+            if spec.computed and inside:
+                statements += computed(score)
         if mask is not None and spec.block_mask is not None:
             args.append("block_mask=block_mask")
             if spec.computed and spec.block_mask.made != "outside":
-                statements += copies(mask)
+                statements += computed(mask)
             statements += self._made_here(mask.made, spec.block_mask, scene)
             if spec.block_mask.steps_inside or spec.block_mask.made != "outside":
                 statements += journey.statements(spec.block_mask, scene.extents, scene.device)
@@ -166,7 +171,8 @@ class FlexPlugin(KernelPlugin[Flex]):
         mask, score = self.mods(inputs)
         modify: list[str] = []
         if score is not None:
-            made = score.made if score.learnable else "score_mod"
+            inside = self._made_in_attention(score, scene.program)
+            made = score.made if inside else "score_mod"
             modify += on_grids(score, made, "scores", scene.extents)
             if changes_dtype(score):
                 modify[-1] += ".to(q.dtype)"
@@ -349,9 +355,12 @@ def _block_mask_features(spec: BlockMaskSpec, axes: frozenset[Axis]) -> Iterator
     yield from choices(spec, "block_mask", but=("made", *forced))
 
 
-def copies(mod: Mod) -> list[str]:
-    """Statements that make the tables of a mod no inputs of the attention function."""
-    return [f"{name} = {name}.clone()" for name in mod.tables if name != NUMBER]
+def computed(mod: Mod) -> list[str]:
+    """Statements that have the attention function compute the tables of a mod, which leave their
+    values as they are."""
+    same = {"bool": "& True", "int": "+ 0", "float": "+ 0"}
+    tables = (one for one in mod.captured if one.name != NUMBER)
+    return [f"{one.name} = {one.name} {same[one.kind]}" for one in tables]
 
 
 def changes_dtype(mod: Mod) -> bool:

@@ -16,6 +16,7 @@ from attnfuzz.actors.child.compiler_log import CompilerLog
 from attnfuzz.actors.child.outcomes import Data, Failed, Rejected, failure
 from attnfuzz.actors.child.phases import Phases
 from attnfuzz.actors.child.program_module import Outputs, ProgramModule
+from attnfuzz.actors.child.refused_choices import RefusedChoices
 from attnfuzz.actors.oracles import metadata, numbers
 from attnfuzz.actors.oracles.expectation import Expectation
 from attnfuzz.actors.oracles.hygiene import calls_of, limit_is_the_programs
@@ -46,6 +47,7 @@ class Execution:
         self.refused: str | None = None
         """Why eager attention is refused by design, where it is."""
         self.eager: list[Run] = []
+        self._refused_choices = RefusedChoices()
         self.judges: list[Oracle] = [oracle(self) for oracle in self.oracles]
 
     def go(self) -> None:
@@ -138,7 +140,8 @@ class Execution:
         self.phases.enter("compile")
         try:
             reporting = ahead.reporting(self.compile, self.phases)
-            with self._features(log, code), code.collecting(), reporting:
+            noting = self._refused_choices.noting()
+            with self._features(log, code), code.collecting(), noting, reporting:
                 self._calls(self.program.compiled, log, layers.own(self.compile))
         except Failed as failed:
             data = failed.failure
@@ -286,6 +289,7 @@ class Execution:
             raise Rejected(self.refused) from None
         kind = failure_kinds.kind_of(error, compiling=compiling)
         evidence = {"traceback": exceptions.stack(error)}
+        self._refused_choices.explain(raised, evidence, self.source)
         if compiling and failure_kinds.in_backward_graph(error):
             evidence["graph"] = BACKWARD
         raise Failed(

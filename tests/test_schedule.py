@@ -211,17 +211,23 @@ def test_what_was_spent_is_counted_from_the_beginning() -> None:
     assert fair.busy(10_000.0) == {True: 0.0, False: 1.0}
 
 
-def test_a_known_key_comes_first_only_to_be_told_apart() -> None:
+def waiting(candidate_s: float, strong: str = "a") -> Investigation:
+    """A finding that was met at 0 s, and has no run yet."""
     program = Program()
     failure = Failure(kind=FailureKind.WRONG_RESULT, phase=Phase.CHECK)
     row = FailureRow(
         number=1, program_id=program_id(program), program=program,
-        outcome=Outcome(status="failed", failure=failure), strong="a", shard=0, state=State.NEW,
+        outcome=Outcome(status="failed", failure=failure), strong=strong, shard=0, state=State.NEW,
         target="cpu", runs=0, failures=0, bucket=None, best=None, best_outcome=None, evaluated=0,
     )  # fmt: skip
+    return Investigation(row, None, candidate_s)
+
+
+def test_a_known_key_comes_first_only_to_be_told_apart() -> None:
+    unsuspected, suspected = waiting(1.0), waiting(1.0)
+    program, failure = suspected.row.program, suspected.failure
     bucket = new_bucket(signature(failure, program), failure, features(program))
-    suspected = Investigation(row, None, 1.0, 0.0, [(bucket, [program])])
-    unsuspected = Investigation(row, None, 1.0)
+    suspected.suspects = [(bucket, [program])]
     assert unsuspected.is_known({"a"}) and not unsuspected.is_known({"b"})
     assert not suspected.is_known({"a"})
     assert suspected.rank((), {"a"}, 0.0) < unsuspected.rank((), {"a"}, 0.0)
@@ -229,3 +235,14 @@ def test_a_known_key_comes_first_only_to_be_told_apart() -> None:
     assert suspected.is_known({"a"})
     suspected.told_apart = True
     assert not suspected.is_known({"a"})
+
+
+def test_a_cheap_finding_that_seems_known_is_run_before_five_minutes_are_over() -> None:
+    known, other = waiting(1.0), waiting(1.0, strong="b")
+    assert other.rank((), {"a"}, 200.0) < known.rank((), {"a"}, 200.0)
+    other.cpu_s["confirm"] = 1.0
+    assert known.rank((), {"a"}, 250.0) < other.rank((), {"a"}, 250.0)
+    known.cpu_s["confirm"] = 1.0
+    assert other.rank((), {"a"}, 250.0) < known.rank((), {"a"}, 250.0)
+    expensive = waiting(90.0)
+    assert other.rank((), {"a"}, 250.0) < expensive.rank((), {"a"}, 250.0)

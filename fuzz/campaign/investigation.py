@@ -20,6 +20,9 @@ EXPENSIVE_S = 60.0
 LATE_S = 120.0
 """Seconds that a finding may wait for its first run while others are minimized."""
 
+OVERDUE_S = 240.0
+"""Seconds that a cheap finding which seems known may wait for its first run."""
+
 
 @dataclass(eq=False)
 class Investigation:
@@ -84,8 +87,8 @@ class Investigation:
     def rank(
         self, kinds: Collection[str], keys: Collection[str], now: float
     ) -> tuple[bool, bool, bool, bool, int, bool, int, int]:
-        """What is known comes last: see `is_known`. Expensive findings after cheap ones.
-        Then what has waited too long for its first run, what is minimized, what costs less, of what
+        """What is known comes last, once it was run: see `is_known`. Expensive findings after cheap
+        ones. Then what has waited too long for its first run, what is minimized, what costs less, of what
         costs alike what is of none of the `kinds` that have a bucket, then the worst, in the order
         they were found.
 
@@ -96,8 +99,9 @@ class Investigation:
         seconds = attempts_for(finding.failed, finding.runs) * self.candidate_s
         cost = math.ceil(math.log(max(seconds, 1.0), 4))
         kind, number = self.failure.kind, self.row.number
-        known = self.is_known(keys)
-        late = not self.cpu_s and now - self.since > LATE_S
+        waited = 0.0 if self.cpu_s else now - self.since
+        late, overdue = waited > LATE_S, waited > OVERDUE_S and not self.expensive
+        known = self.is_known(keys) and not overdue
         minimized = self.bucket is not None
         begun_by = (known, self.expensive, not late, not minimized)
         return (*begun_by, cost, kind in kinds, SEVERITY[kind], number)

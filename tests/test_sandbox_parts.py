@@ -321,10 +321,13 @@ def test_scratch_marks_processes_and_cleans_up(tmp_path: Path) -> None:
 OWNER = """
 import subprocess, sys
 sys.path.insert(0, {root!r})
+from attnfuzz.actors.sandbox import procs
 from attnfuzz.actors.sandbox.scratch import Scratch
 outer = Scratch.create({base!r})
 scratch = Scratch.create({base!r})
 sleeper = subprocess.Popen(["sleep", "1000"], start_new_session=True, stdout=subprocess.DEVNULL)
+while not procs.marked("ATTNFUZZ_RUN", scratch.run_id):  # it is started before it has its environment
+    pass
 print(scratch.run_id, flush=True)
 sys.stdin.read()
 """

@@ -70,13 +70,14 @@ class UserFunction:
 @dataclass(frozen=True)
 class Profile:
     """What a shard is about: relative weights of the kernels and of the compile back-ends ("none"
-    is eager), each a tuple of pairs. Programs of "ranks" have several real ranks wherever they may,
-    those of the others never: they cost as many times as much. Those of "traced" are about what
-    dynamo follows: most make their BlockMask in the compiled region. Those of "integrated" reach
-    their kernel as libraries do, through an operator of its own and the like. `ranks`: whether
-    programs have several ranks whose DTensors are spread over them, as those of "ranks", or which
-    share one attention by a method, as those of "parallel". `about`: features that most of its
-    swarms have."""
+    is eager), each a tuple of pairs. An eager program costs a tenth of a compiled one or less: most
+    are eager where all can be, and take a tenth of the time. Programs of "ranks" have several real
+    ranks wherever they may, those of the others never: they cost as many times as much. Those of
+    "traced" are about what dynamo follows: most make their BlockMask in the compiled region. Those
+    of "integrated" reach their kernel as libraries do, through an operator of its own and the like.
+    `ranks`: whether programs have several ranks whose DTensors are spread over them, as those of
+    "ranks", or which share one attention by a method, as those of "parallel". `about`: features
+    that most of its swarms have."""
 
     kernels: tuple[tuple[str, int], ...]
     backends: tuple[tuple[str, int], ...]
@@ -90,11 +91,11 @@ MASK_OBJECTS = ("flex.mask_steps", "flex.joints", "flex.block_size", "mask.and",
 PROFILES: dict[str, Profile] = {
     "mixed": Profile(
         (("sdpa", 4), ("flex", 4), ("handwritten", 3)),
-        (("none", 2), ("inductor", 7), ("aot_eager", 2), ("eager", 1)),
+        (("none", 10), ("inductor", 7), ("aot_eager", 2), ("eager", 1)),
     ),
     "eager": Profile(
         (("sdpa", 7), ("flex", 2), ("handwritten", 1)),
-        (("none", 4), ("aot_eager", 5), ("eager", 1)),
+        (("none", 12), ("aot_eager", 5), ("eager", 1)),
     ),
     "inductor-sdpa": Profile((("sdpa", 1),), (("inductor", 1),)),
     "inductor-handwritten": Profile((("handwritten", 1),), (("inductor", 1),)),
@@ -116,7 +117,7 @@ PROFILES: dict[str, Profile] = {
     ),
     "block_masks": Profile(
         (("flex", 1),),
-        (("none", 5), ("eager", 1), ("aot_eager", 2), ("inductor", 1)),
+        (("none", 12), ("eager", 1), ("aot_eager", 2), ("inductor", 1)),
         about=(*MASK_OBJECTS, "flex.adjusted", "flex.paged"),
     ),
     "integrated": Profile(
@@ -132,18 +133,18 @@ PROFILES: dict[str, Profile] = {
     ),
     "multihead_attention": Profile(
         (("multihead_attention", 1),),
-        (("none", 5), ("eager", 1), ("aot_eager", 2), ("inductor", 2)),
+        (("none", 25), ("eager", 1), ("aot_eager", 2), ("inductor", 2)),
     ),
     "modules": Profile(
         (("multihead_attention", 1), ("transformer_layer", 1)),
-        (("none", 5), ("eager", 1), ("aot_eager", 2), ("inductor", 2)),
+        (("none", 25), ("eager", 1), ("aot_eager", 2), ("inductor", 2)),
     ),
     "graph": Profile(
-        (("graph", 1),), (("none", 2), ("eager", 1), ("aot_eager", 2), ("inductor", 5))
+        (("graph", 1),), (("none", 10), ("eager", 1), ("aot_eager", 2), ("inductor", 5))
     ),
     "sdpa_forms": Profile(
         (("sdpa", 5), ("nested_sdpa", 2), ("handwritten", 3)),
-        (("none", 4), ("eager", 1), ("aot_eager", 3), ("inductor", 2)),
+        (("none", 16), ("eager", 1), ("aot_eager", 3), ("inductor", 2)),
     ),
     "varlen": Profile(
         (("varlen", 1),), (("none", 1), ("eager", 1), ("aot_eager", 2), ("inductor", 3))

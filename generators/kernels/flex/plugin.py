@@ -357,10 +357,10 @@ def _block_mask_features(spec: BlockMaskSpec, axes: frozenset[Axis]) -> Iterator
 
 def computed(mod: Mod) -> list[str]:
     """Statements that have the attention function compute the tables of a mod, which leave their
-    values as they are."""
-    same = {"bool": "& True", "int": "+ 0", "float": "+ 0"}
+    values as they are. Inductor drops the sum with 0 and the product with 1 from torch 2.14 on."""
     tables = (one for one in mod.captured if one.name != NUMBER)
-    return [f"{one.name} = {one.name} {same[one.kind]}" for one in tables]
+    signs = ((one.name, "~" if one.kind == "bool" else "-") for one in tables)
+    return [f"{name} = {sign}({sign}{name})" for name, sign in signs]
 
 
 def changes_dtype(mod: Mod) -> bool:

@@ -117,7 +117,7 @@ PROFILES: dict[str, Profile] = {
     ),
     "block_masks": Profile(
         (("flex", 1),),
-        (("none", 12), ("eager", 1), ("aot_eager", 2), ("inductor", 1)),
+        (("none", 24), ("eager", 2), ("aot_eager", 4), ("inductor", 1)),
         about=(*MASK_OBJECTS, "flex.adjusted", "flex.paged"),
     ),
     "integrated": Profile(

@@ -226,6 +226,21 @@ def test_programs_are_simplified_to_valid_ones_of_the_module() -> None:
         assert_means_itself(one)
 
 
+def test_a_transformer_is_simplified_to_one_of_its_stacks() -> None:
+    program = Program(
+        kernel=TransformerLayer(
+            layer="transformer", num_layers=1, final_norm=True,
+            source_padding=True, memory_padding=True,
+        )
+    )  # fmt: skip
+    kernels = [one.kernel for one in candidates(program)]
+    stack = TransformerLayer(num_layers=1, final_norm=True)
+    assert replace(stack, key_padding=True) in kernels
+    assert replace(stack, layer="decoder", memory_padding=True) in kernels
+    alone = Program(kernel=TransformerLayer(layer="decoder", key_padding=True))
+    assert TransformerLayer(key_padding=True) in [one.kernel for one in candidates(alone)]
+
+
 NEEDED: dict[str, dict[str, Any]] = {
     "fast_path_norm_first": {"norm_first": True, "mode": "eval"},
     "nested_last_token": {"key_padding": True, "enable_nested_tensor": True, "mode": "eval"},

@@ -177,6 +177,14 @@ class TransformerLayerPlugin(ModulePlugin[TransformerLayer]):
     def plain(self, kernel: TransformerLayer) -> TransformerLayer:
         return TransformerLayer(layer=kernel.layer, mode=kernel.mode)
 
+    def smaller(self, program: Program) -> Iterator[TransformerLayer]:
+        """Each stack of a transformer by itself, and an encoder instead of a decoder."""
+        kernel = self.spec(program)
+        if kernel.layer == "transformer":
+            yield from (stack for _, stack in kernel.stacks)
+        elif kernel.layer == "decoder":
+            yield replace(kernel, layer="encoder")
+
     def fitted(self, program: Program) -> Program:
         kernel, p = self.spec(program), replace(program, score_mod=None)
         if not kernel.num_layers:

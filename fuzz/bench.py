@@ -104,7 +104,7 @@ class _CpuClock:
 
 class _Watch:
     """Remembers when each bucket was first seen, and with `early` ends a campaign when there is a
-    bucket that was not `settled` before, and nothing is pending. `elapsed_s` is the time of the
+    bucket that was neither `settled` before nor is known, and nothing is pending. `elapsed_s` is the time of the
     campaign's launches together, a worker's share of CPU seconds; `again` is called before each
     further one."""
 
@@ -120,7 +120,8 @@ class _Watch:
         self.elapsed_s = self._before_s + snapshot.elapsed_s
         for bucket in snapshot.buckets:
             self.first.setdefault(bucket.id, self.elapsed_s * self._workers)
-        done = {bucket.id for bucket in snapshot.buckets if bucket.state == "done"}
+        new = (bucket for bucket in snapshot.buckets if bucket.known_issue is None)
+        done = {bucket.id for bucket in new if bucket.state == "done"}
         if self._early and done - self._settled and snapshot.pending == 0:
             self._settled |= done
             raise _Enough

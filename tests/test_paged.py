@@ -50,6 +50,7 @@ PROGRAMS = {
     "plain": program(),
     "no full blocks": program(full_blocks=False, heads=True),
     "in two parts": program(parts=2, spare=1),
+    "in two parts, padded": program(masks.KeyPadding(per_batch=True), parts=2),
     "a last page that is not full": program(shape=RAGGED, kv_len=True),
     "less than a page": program(shape=replace(SHAPE, kv_len=1), kv_len=True, parts=2),
     "the mask_mod converted": program(shape=RAGGED, converted="mask_mod", kv_len=True),

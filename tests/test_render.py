@@ -39,6 +39,7 @@ from attnfuzz.generators.model.program import (
 from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.render.module import source
 from attnfuzz.generators.strategies.shards import generate
+from attnfuzz.generators.strategies.swarm import PROFILES
 
 GOLDEN = Path(__file__).parent / "golden" / "render"
 SMALL = Shape(batch=2, q_heads=4, kv_heads=2, q_len=8, kv_len=12, head_dim=8)
@@ -305,3 +306,33 @@ def test_a_kernel_may_write_its_reference_out(monkeypatch: pytest.MonkeyPatch) -
     ]
     derived = source(Program(transform="grad"))
     assert "    return out\n" in derived
+
+
+@pytest.mark.parametrize("profile", sorted(PROFILES.keys() - {"function"}))
+def test_no_loop_sets_a_name_that_is_set_otherwise(profile: str) -> None:
+    """A loop over lengths would change the length that a mask has captured."""
+    for program in generate(5, 100, profile=profile):
+        for scope in ast.walk(ast.parse(source(program))):
+            if isinstance(scope, ast.FunctionDef) and scope.name in ("inputs", "attention", "reference"):
+                looped, assigned = names_set(scope)
+                assert not looped & assigned, source(program)
+
+
+def names_set(scope: ast.FunctionDef) -> tuple[set[str], set[str]]:
+    """Names that loops in the scope set, functions in it left out, and those set otherwise."""
+    looped: set[str] = set()
+    assigned: set[str] = set()
+    left: list[ast.AST] = list(scope.body)
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.For):
+            looped |= stored(node.target)
+        elif isinstance(node, ast.Assign):
+            assigned |= {name for target in node.targets for name in stored(target)}
+        if not isinstance(node, ast.FunctionDef | ast.ClassDef):
+            left += ast.iter_child_nodes(node)
+    return looped, assigned | {argument.arg for argument in scope.args.args}
+
+
+def stored(target: ast.AST) -> set[str]:
+    return {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}

@@ -64,10 +64,10 @@ def reserved(spec: BlockMaskSpec, scene: Scene) -> list[str]:
     if paged.erased:
         lines += _for_entries(own, f"reserve({{}}, torch.tensor([{page}]))")
         lines += _for_entries(own, "erase({})")
-    length, each = call.kv_idx, list[str]()
+    tokens, each = call.kv_idx, list[str]()
     if paged.parts == 2:
-        each, length = [f"for length in ({_half(call.kv_idx)}, {call.kv_idx}):"], "length"
-    loop = _for_entries(own, f"reserve({{}}, torch.tensor([{length}]))")
+        each, tokens = [f"for tokens in ({_half(call.kv_idx)}, {call.kv_idx}):"], "tokens"
+    loop = _for_entries(own, f"reserve({{}}, torch.tensor([{tokens}]))")
     lines += [*each, *(("    " if each else "") + line for line in loop)]
     if paged.kv_len:
         lines.append(f"kv_len = torch.full(({call.b},), {call.kv_idx})")

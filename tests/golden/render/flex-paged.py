@@ -16,9 +16,9 @@ def inputs():
         paged.reserve(torch.tensor([entry]), torch.tensor([4]))
     for entry in range(2):
         paged.erase(torch.tensor([entry]))
-    for length in (9, 18):
+    for tokens in (9, 18):
         for entry in range(2):
-            paged.reserve(torch.tensor([entry]), torch.tensor([length]))
+            paged.reserve(torch.tensor([entry]), torch.tensor([tokens]))
     kv_len = torch.full((2,), 18)
     block_mask = create_block_mask(mask_mod, 2, None, 16, 18, device="cpu", BLOCK_SIZE=(8, 4))
     block_mask = paged.convert_logical_block_mask(block_mask, kv_len=kv_len)

@@ -104,9 +104,9 @@ class _CpuClock:
 
 class _Watch:
     """Remembers when each bucket was first seen, and with `early` ends a campaign when there is a
-    bucket that was neither `settled` before nor is known, and nothing is pending. `elapsed_s` is the time of the
-    campaign's launches together, a worker's share of CPU seconds; `again` is called before each
-    further one."""
+    bucket that was neither `settled` before nor is known, and nothing is pending. `elapsed_s` is
+    the time of the campaign's launches together, a worker's share of CPU seconds; `again` is called
+    before each further one."""
 
     def __init__(self, workers: int, early: bool, settled: Iterable[str]) -> None:
         self.first: dict[str, float] = {}

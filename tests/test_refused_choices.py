@@ -16,10 +16,11 @@ from attnfuzz.generators.render.module import source
 from tests.support.child_programs import compile_settings, tell
 
 pytestmark = pytest.mark.slow
+TABLE = Table(axes=("kv_idx",), dtype="float32")
 COMPUTED = Program(
     kernel=Flex(computed=True),
     shape=Shape(batch=1, q_heads=1, kv_heads=1, q_len=32, kv_len=32),
-    score_mod=FloatBinary(op="+", left=Score(), right=FloatLookup(table=Table(axes=("kv_idx",), dtype="float32"))),
+    score_mod=FloatBinary(op="+", left=Score(), right=FloatLookup(table=TABLE)),
     compile=Compile(),
 )
 NO_CHOICE = """

@@ -308,12 +308,15 @@ def test_a_kernel_may_write_its_reference_out(monkeypatch: pytest.MonkeyPatch) -
     assert "    return out\n" in derived
 
 
+BODIES = ("inputs", "attention", "reference")
+
+
 @pytest.mark.parametrize("profile", sorted(PROFILES.keys() - {"function"}))
 def test_no_loop_sets_a_name_that_is_set_otherwise(profile: str) -> None:
     """A loop over lengths would change the length that a mask has captured."""
     for program in generate(5, 100, profile=profile):
         for scope in ast.walk(ast.parse(source(program))):
-            if isinstance(scope, ast.FunctionDef) and scope.name in ("inputs", "attention", "reference"):
+            if isinstance(scope, ast.FunctionDef) and scope.name in BODIES:
                 looped, assigned = names_set(scope)
                 assert not looped & assigned, source(program)
 

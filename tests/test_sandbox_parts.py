@@ -326,7 +326,7 @@ from attnfuzz.actors.sandbox.scratch import Scratch
 outer = Scratch.create({base!r})
 scratch = Scratch.create({base!r})
 sleeper = subprocess.Popen(["sleep", "1000"], start_new_session=True, stdout=subprocess.DEVNULL)
-while not procs.marked("ATTNFUZZ_RUN", scratch.run_id):  # it is started before it has its environment
+while not procs.marked("ATTNFUZZ_RUN", scratch.run_id):  # set a moment after its start
     pass
 print(scratch.run_id, flush=True)
 sys.stdin.read()

@@ -88,9 +88,9 @@ class Investigation:
         self, kinds: Collection[str], keys: Collection[str], now: float
     ) -> tuple[bool, bool, bool, bool, int, bool, int, int]:
         """What is known comes last, once it was run: see `is_known`. Expensive findings after cheap
-        ones. Then what has waited too long for its first run, what is minimized, what costs less, of what
-        costs alike what is of none of the `kinds` that have a bucket, then the worst, in the order
-        they were found.
+        ones. Then what has waited too long for its first run, what is minimized, what costs less,
+        of what costs alike what is of none of the `kinds` that have a bucket, then the worst, in
+        the order they were found.
 
         The cost is that of one candidate, all its attempts together, as a power of four of seconds:
         a crash that shows in one run of five would else hold up ten findings that always show.

@@ -190,6 +190,22 @@ def test_a_wrong_graph_gets_one_sentence(change: str, sentence: str) -> None:
     assert str(error.value).count("\n") == 0
 
 
+def test_masked_scores_are_no_query_of_a_fused_kernel() -> None:
+    """A query of minus infinities is NaN where the kernel adds its mask, and hidden where a mask
+    replaces scores."""
+    text = """
+kernel:
+  kind: graph
+  steps:
+  - {kind: product, left: q, right: k, to: scores, form: matmul}
+  - {kind: mask_scores, of: scores, mask: mask, to: scores}
+  - {kind: attend, q: scores, k: k, v: v, to: out, mask: mask}
+mask: {kind: causal}
+"""
+    with pytest.raises(ProgramError, match=r"kernel.steps\[2\].q: expected no scores that were"):
+        load_program(text, "p.yaml")
+
+
 def test_a_length_of_zero_in_the_place_of_heads_is_refused() -> None:
     text = """
 kernel:

@@ -53,12 +53,14 @@ class Unfit(ValueError):
 @dataclass(frozen=True)
 class Value:
     """The type of a tensor. `contiguous`: it is known to be. `of`: the arguments that it depends
-    on, if their changes change it smoothly: those that it has a gradient for."""
+    on, if their changes change it smoothly: those that it has a gradient for. `masked`: some of it
+    may be minus infinity, as scores are where a mask hides them."""
 
     shape: tuple[Size, ...]
     dtype: str
     contiguous: bool = False
     of: frozenset[str] = frozenset()
+    masked: bool = False
 
     @property
     def rank(self) -> int:

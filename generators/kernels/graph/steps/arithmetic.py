@@ -69,7 +69,8 @@ class Binary(Step):
         left, right = scope.tensor(self.left, "left"), scope.tensor(self.right, "right")
         shape = broadcast(left, right, "right")
         wide = [value for value in (left, right) if value.rank] or [left, right]
-        return (Value(shape, promoted(*wide), False, depends(left, right)),)
+        masked = left.masked or right.masked
+        return (Value(shape, promoted(*wide), False, depends(left, right), masked),)
 
     def text(self, scope: Scope) -> list[str]:
         return [f"{self.to} = {self.left} {self.op} {self.right}"]

@@ -134,7 +134,8 @@ class MaskScores(Step):
             raise Unfit("mask", f"expected at most {value.rank} dimensions, got {mask.rank}")
         dtype = promoted(value, mask) if self.form == "add" else value.dtype
         of = depends(value, mask) if self.form == "add" else value.of
-        return (Value(shape, dtype, False, of),)
+        masked = value.masked or self.form == "add" or self.fill in ("-inf", "tensor")
+        return (Value(shape, dtype, False, of, masked),)
 
     def text(self, scope: Scope) -> list[str]:
         if self.form == "add":
@@ -172,7 +173,8 @@ class Softmax(Step):
             raise Unfit("form", "expected another: exp_sum takes a maximum")
         if self.float32 and (value.dtype == "float64" or self.form in ("exp_sum", "module")):
             raise Unfit("float32", "expected false for float64, exp_sum and module")
-        return (replace(value, contiguous=False, dtype="float32" if self.float32 else value.dtype),)
+        dtype = "float32" if self.float32 else value.dtype
+        return (replace(value, contiguous=False, dtype=dtype, masked=False),)
 
     def text(self, scope: Scope) -> list[str]:
         of, dim = self.of, self.dim - scope.values[self.of].rank
@@ -271,6 +273,8 @@ class Attend(Step):
             raise Unfit("k", "expected q, k and v of as many dimensions, 3 at least")
         if not (q.dtype == k.dtype == v.dtype):
             raise Unfit("k", "expected q, k and v of one dtype")
+        if q.masked or k.masked or v.masked:  # a fused kernel multiplies them by the mask's zeros
+            raise Unfit("q", "expected no scores that were masked, in q, k and v")
         if not same(q.shape[-1], k.shape[-1]) or not same(k.shape[-2], v.shape[-2]):
             raise Unfit("k", "expected q's last dimension, and v's length")
         self._heads(q, k, v)

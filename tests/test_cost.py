@@ -23,7 +23,7 @@ def test_what_is_compiled_by_inductor_is_predicted_to_cost_more() -> None:
 def test_a_model_learns_how_fast_its_machine_is() -> None:
     model, programs = CostModel.of_table(), shard_programs(1, 0, 30, {"mixed": 1.0})
     before = [model.predict(program) for program in programs]
-    for _ in range(60):
+    for _ in range(120):
         for program, cost in zip(programs, before, strict=True):
             model.learn(program, 3 * cost)
     after = [model.predict(program) for program in programs]

@@ -16,7 +16,7 @@ NAME = "maybe_append_choice"
 
 
 class RefusedChoices:
-    """The last exception for which Inductor left out a kernel."""
+    """For which exception Inductor left out the last kernel that it tried, if it did."""
 
     def __init__(self) -> None:
         self._last: NotImplementedError | None = None
@@ -35,9 +35,8 @@ class RefusedChoices:
 
     def _noting(self, append: Callable[..., Any]) -> Callable[..., Any]:
         def maybe_append_choice(template: Any, choices: list[Any], **options: Any) -> Any:
-            error = append(template, choices, **options)
-            self._last = error if error is not None else self._last
-            return error
+            self._last = append(template, choices, **options)
+            return self._last
 
         return maybe_append_choice
 

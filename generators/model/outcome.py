@@ -96,7 +96,8 @@ class Frame:
 @dataclass(frozen=True, kw_only=True)
 class Raised:
     """An exception: fully qualified `type` of the innermost cause, its `message`, `chain` the types
-    from outermost to innermost, `frames` of the innermost, outermost frame first."""
+    from outermost to innermost, `frames` of the innermost, outermost frame first. Of a
+    NoValidChoicesError they are those of what refused the last choice, where something did."""
 
     __pydantic_config__ = STRICT
     type: str

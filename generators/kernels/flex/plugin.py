@@ -114,8 +114,12 @@ class FlexPlugin(KernelPlugin[Flex]):
         return outside and (bool(spec.steps) or spec.paged is not None) and not plain
 
     def _made_in_attention(self, score: Mod, program: Program) -> bool:
-        """Whether the tables of the score_mod are arguments."""
+        """Whether the tables of the score_mod are arguments, and not the score_mod itself."""
         return bool(score.learnable) or (self.spec(program).computed and bool(computed(score)))
+
+    def _score_mod(self, score: Mod, program: Program) -> str:
+        """The score_mod, or what makes it, where it is used."""
+        return score.made if self._made_in_attention(score, program) else "score_mod"
 
     def call(self, scene: Scene, inputs: Inputs) -> Body:
         spec = self.spec(scene.program)
@@ -125,11 +129,10 @@ class FlexPlugin(KernelPlugin[Flex]):
         if pages is not None:
             args, statements = ["q", "k_cache", "v_cache"], paging.assigned(pages, scene)
         if score is not None:
-            inside = self._made_in_attention(score, scene.program)
-            made = score.made if inside else "score_mod"
+            made = self._score_mod(score, scene.program)
             made = made if pages is None else paging.converted_mod(made, pages, "score_mod")
             args.append(f"score_mod={made}")
-            if spec.computed and inside:
+            if spec.computed:
                 statements += computed(score)
         if mask is not None and spec.block_mask is not None:
             args.append("block_mask=block_mask")
@@ -171,8 +174,7 @@ class FlexPlugin(KernelPlugin[Flex]):
         mask, score = self.mods(inputs)
         modify: list[str] = []
         if score is not None:
-            inside = self._made_in_attention(score, scene.program)
-            made = score.made if inside else "score_mod"
+            made = self._score_mod(score, scene.program)
             modify += on_grids(score, made, "scores", scene.extents)
             if changes_dtype(score):
                 modify[-1] += ".to(q.dtype)"

@@ -144,6 +144,11 @@ def depends(*values: Value) -> frozenset[str]:
     return frozenset[str]().union(*(value.of for value in values))
 
 
+def made_of(shape: tuple[Size, ...], dtype: str, *of: Value, contiguous: bool = False) -> Value:
+    """The type of what is computed of all elements of these."""
+    return Value(shape, dtype, contiguous, depends(*of), any(value.masked for value in of))
+
+
 def dimension(value: Value, dim: int, key: str) -> Size:
     """How long dimension `dim` is. Raises Unfit, about `key`, where there is no such dimension."""
     if dim >= value.rank:

@@ -17,6 +17,7 @@ from attnfuzz.generators.kernels.graph.values import (
     Value,
     broadcast,
     depends,
+    made_of,
     promoted,
     same,
 )
@@ -69,8 +70,7 @@ class Binary(Step):
         left, right = scope.tensor(self.left, "left"), scope.tensor(self.right, "right")
         shape = broadcast(left, right, "right")
         wide = [value for value in (left, right) if value.rank] or [left, right]
-        masked = left.masked or right.masked
-        return (Value(shape, promoted(*wide), False, depends(left, right), masked),)
+        return (made_of(shape, promoted(*wide), left, right),)
 
     def text(self, scope: Scope) -> list[str]:
         return [f"{self.to} = {self.left} {self.op} {self.right}"]
@@ -180,7 +180,7 @@ class Linear(Step):
         if weight.dtype != value.dtype:
             raise Unfit("weight", f"expected {value.dtype}, got {weight.dtype}")
         shape = (*value.shape[:-1], weight.shape[0])
-        return (Value(shape, value.dtype, False, depends(value, weight)),)
+        return (made_of(shape, value.dtype, value, weight),)
 
     def text(self, scope: Scope) -> list[str]:
         if self.form == "matmul":

@@ -17,6 +17,7 @@ from attnfuzz.generators.kernels.graph.values import (
     broadcast,
     depends,
     dimension,
+    made_of,
     promoted,
     same,
 )
@@ -58,7 +59,7 @@ class Product(Step):
         if self.form in ("bmm", "baddbmm") and not stacks:
             raise Unfit("form", "expected another: they are not two equal stacks of matrices")
         shape = (*before, left.shape[-2], right.shape[-1])
-        return (Value(shape, left.dtype, False, depends(left, right)),)
+        return (made_of(shape, left.dtype, left, right),)
 
     def text(self, scope: Scope) -> list[str]:
         left, right = self.left, self.right
@@ -102,7 +103,7 @@ class Einsum(Step):
                 if not same(sizes.setdefault(letter, size), size):
                     raise Unfit("equation", f"expected {letter} to be {sizes[letter]}, got {size}")
         shape = tuple(sizes[letter] for letter in result)
-        return (Value(shape, left.dtype, False, depends(left, right)),)
+        return (made_of(shape, left.dtype, left, right),)
 
     def text(self, scope: Scope) -> list[str]:
         return [f'{self.to} = torch.einsum("{self.equation}", {self.left}, {self.right})']

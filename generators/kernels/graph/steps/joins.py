@@ -14,8 +14,8 @@ from attnfuzz.generators.kernels.graph.values import (
     Scope,
     Unfit,
     Value,
-    depends,
     dimension,
+    made_of,
     same,
 )
 from attnfuzz.generators.render.sizes import Size, total
@@ -52,7 +52,7 @@ class Cat(Step):
             length = total(length, value.shape[self.dim])
         shape = list(values[0].shape)
         shape[self.dim] = length
-        return (Value(tuple(shape), values[0].dtype, True, depends(*values)),)
+        return (made_of(tuple(shape), values[0].dtype, *values, contiguous=True),)
 
     def text(self, scope: Scope) -> list[str]:
         return [f"{self.to} = torch.cat(({', '.join(self.of)}), dim={self.dim})"]
@@ -73,7 +73,7 @@ class Stack(Step):
         if self.dim > values[0].rank:
             raise Unfit("dim", f"expected at most {values[0].rank}, got {self.dim}")
         shape = (*values[0].shape[: self.dim], len(values), *values[0].shape[self.dim :])
-        return (Value(shape, values[0].dtype, True, depends(*values)),)
+        return (made_of(shape, values[0].dtype, *values, contiguous=True),)
 
     def text(self, scope: Scope) -> list[str]:
         return [f"{self.to} = torch.stack(({', '.join(self.of)}), dim={self.dim})"]

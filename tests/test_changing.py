@@ -25,6 +25,7 @@ from attnfuzz.generators.model.masks import BlockMap, Causal, Compare, Mask
 from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Layer, Phase
 from attnfuzz.generators.model.program import (
     Argument,
+    Call,
     Compile,
     Input,
     Layout,
@@ -136,6 +137,31 @@ CHANGES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("key", CHANGES)
 def test_what_it_does_not_go_with(key: str) -> None:
     assert key in [problem.key for problem in problems(replace(FLEX, **CHANGES[key]))]
+
+
+COMPUTED = Program(kernel=Flex(scale_from="q_len"), shape=SHAPE, compile=COMPILED)
+NOT_COMPUTED: dict[str, dict[str, Any]] = {
+    "argument": {"argument": SCALE},
+    "kernel.scale": {"kernel": Sdpa(scale=2.0, scale_from="head_dim")},
+    "kernel.scale_from": {"kernel": Handwritten(scaling="none", scale_from="q_len")},
+    "shape.q_len": {"shape": replace(SHAPE, q_len=0)},
+    "calls[0].q_len": {"calls": (Call(batch=1, q_len=0, kv_len=4),)},
+}
+
+
+@pytest.mark.parametrize("key", NOT_COMPUTED)
+def test_a_scale_is_computed_from_what_is_there_and_is_nothing_else(key: str) -> None:
+    assert problems(COMPUTED) == []
+    wrong = replace(COMPUTED, **NOT_COMPUTED[key])
+    assert [problem.key for problem in problems(wrong)] == [key]
+
+
+def test_a_computed_scale_is_drawn_and_minimized_to_the_usual_one() -> None:
+    drawn = [p.kernel for p in generate(20, 1000, profile="inductor-flex")]
+    of = Counter(kernel.scale_from for kernel in drawn if isinstance(kernel, Flex))
+    assert of["head_dim"] and of["q_len"] >= 5 and of["constant"] > 0.9 * len(drawn)
+    simpler = [p.kernel for p in candidates(COMPUTED) if isinstance(p.kernel, Flex)]
+    assert any(kernel.scale_from == "constant" for kernel in simpler)
 
 
 def test_a_tensor_that_is_expanded_cannot_be_written() -> None:

@@ -61,6 +61,8 @@ def plain(**rest: Any) -> Program:
     return replace(MASKED, kernel=Sdpa(backend="math", enable_gqa=True), mask=None, **rest)
 
 
+LONGER = (Call(batch=1, q_len=3, kv_len=20), Call(batch=2, q_len=9, kv_len=12))
+
 SCORES: dict[str, ScoreMod] = {
     "alibi": scores.Alibi(inner=Score()),
     "alibi-written-out": scores.Alibi(inner=Score(), captured=False),
@@ -115,12 +117,12 @@ VARIANTS: dict[str, Program] = {
     "flex-cached": flex(made="cached"),
     "flex-cached-adjusted-calls": replace(
         flex(made="cached", spare_batch=1, built_for_extra=(2, 2)),
-        calls=(Call(batch=1, q_len=3, kv_len=20), Call(batch=2, q_len=9, kv_len=12)),
+        calls=LONGER,
     ),
     "flex-cached-function-calls": replace(
         flex(made="cached"),
         mask=masks.Causal(),
-        calls=(Call(batch=1, q_len=3, kv_len=20), Call(batch=2, q_len=9, kv_len=12)),
+        calls=LONGER,
     ),
     "flex-method-score": replace(
         flex(SCORES["relative"]), mask=None, kernel=Flex(enable_gqa=True, mods="method")
@@ -153,6 +155,17 @@ VARIANTS: dict[str, Program] = {
         for s in ("mul", "div", "query_mul", "query_div", "key_mul", "both", "none")
         for a in ("constant", "tensor")
     },
+    **{
+        f"by-hand-{s}-{size}": by_hand(scaling=s, scale_as=a, scale_from=size)
+        for s in ("mul", "div", "query_mul", "query_div", "key_mul", "both")
+        for size, a in (("head_dim", "constant"), ("q_len", "tensor"))
+    },
+    "by-hand-function-q-len": replace(
+        by_hand(scale_from="q_len"), surround=Surround(integration="autograd_function")
+    ),
+    "sdpa-q-len": replace(sdpa(scale_from="q_len"), calls=LONGER),
+    "sdpa-rank-3-q-len": sdpa(scale_from="q_len", input_rank=3),
+    "flex-q-len": replace(flex(), kernel=replace(FLEX, scale_from="q_len"), calls=LONGER),
     "by-hand-baddbmm-mul": by_hand(product="baddbmm", scaling="mul", scale_as="tensor"),
     **{
         f"by-hand-{s}-{t}": by_hand(softmax=s, transpose=t, fill="finfo_min", gqa="expand")
@@ -208,7 +221,7 @@ VARIANTS: dict[str, Program] = {
     "inference": plain(grad_mode="inference_mode"),
     "calls": replace(
         flex(SCORES["relative"]),
-        calls=(Call(batch=1, q_len=3, kv_len=20), Call(batch=2, q_len=9, kv_len=12)),
+        calls=LONGER,
     ),
     "calls-cached": replace(
         flex(SCORES["relative"], built_for_extra=(2, 2)),

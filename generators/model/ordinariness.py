@@ -41,6 +41,7 @@ BY_FEATURE: tuple[tuple[str, int, str], ...] = (
     (r"kernel\.sdpa\.mask_requires_grad", 3, "a mask with a gradient"),
     (r"kernel\.sdpa\.input_rank\.[25]", 8, "q, k and v of two or of five dimensions"),
     (r"kernel\.handwritten\.scale_as\.tensor", 3, "a scale that is a tensor"),
+    (r"kernel\.\w+\.scale_from\.q_len", 3, "a scale computed from the length"),
     (r"kernel_options\..*", 3, "options of flex_attention's kernels"),
     (r"block_mask\.(adjusted|spare_batch)", 8, "a BlockMask that is cut down"),
     (r"block_mask\.other\..*", 15, "a BlockMask for another batch, or other heads, than q has"),

@@ -10,7 +10,7 @@ from functools import cached_property
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render.captures import Captures, Extents
 from attnfuzz.generators.render.quoting import Quoting
-from attnfuzz.generators.render.sizes import Size, inverse_root
+from attnfuzz.generators.render.sizes import Size, inverse_root, query_size
 
 RESERVED = (
     "q", "k", "v", "x", "context", "wq", "wk", "wv", "wo", "cos", "sin", "mask", "attn_mask",
@@ -127,10 +127,13 @@ class Scene:
         argument = self.program.argument
         return argument is not None and argument.what == "scale"
 
-    def scale_text(self, scale: float | None) -> str:
-        """The scale as a constant, 1/sqrt(D) where it is None; its name where it is an argument."""
+    def scale_text(self, scale: float | None, source: str = "constant") -> str:
+        """The scale as a constant, 1/sqrt(D) where it is None; its name where it is an argument;
+        what computes it where `source` is a size of q."""
         if self.scale_varies:
             return "scale"
+        if source != "constant":
+            return query_size(source, -0.5)
         return repr(float(scale)) if scale is not None else inverse_root(self.head_dim)
 
     def like_q(self) -> str:

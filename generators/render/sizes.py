@@ -77,6 +77,12 @@ def inverse_root(n: int) -> str:
     return f"{n} ** -0.5"
 
 
+def query_size(which: str, power: float) -> str:
+    """The size of q called `which` (`head_dim` or `q_len`) to `power`, as what the attention
+    function computes."""
+    return f"q.size({-1 if which == 'head_dim' else -2}) ** {power}"
+
+
 def root(n: int) -> str:
     """sqrt(n) as a Python constant expression."""
     exact = math.isqrt(n)

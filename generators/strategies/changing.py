@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from attnfuzz.generators.kernels.registry import plugin_of
+from attnfuzz.generators.kernels.specs import Flex, Handwritten, Sdpa
 from attnfuzz.generators.model.indices import Index, IntArgument, IntBinary
 from attnfuzz.generators.model.masks import And, Causal, Compare, Mask, Or
 from attnfuzz.generators.model.program import Argument, Program
@@ -45,6 +46,12 @@ class Changing:
 
         self.scaled, self.numbered = seldom("calls.scale", 14), seldom("calls.number", 10)
         self.in_place = seldom("draws.in_place", 10)
+        computed = swarm.has("calls.scale")
+        self.computed = {
+            changes: one_in(n) if computed else st.just(False)
+            for changes, n in ((True, 6), (False, 24))
+        }
+        self.size: Any = weighted((1, "head_dim"), (2, "q_len"))
         self.scales, self.numbers = st.sampled_from(SCALES), st.sampled_from(NUMBERS)
         self.count = weighted((3, 2), (2, 3), (1, 5))
         self.scale_given: Any = weighted((3, "float"), (1, "int"), (2, "tensor"))
@@ -71,6 +78,16 @@ class Changing:
             argument = Argument(what="number", values=values, given=given)
             return self._captured(draw, p, argument)
         return p
+
+    def scaled_by_size(self, draw: Draw, p: Program) -> Program:
+        """The compiled program, or one that computes its scale, more often where sizes change."""
+        compiled = p.compile
+        changes = bool(p.calls) or (compiled is not None and compiled.dynamic is True)
+        kernel = p.kernel
+        if not draw(self.computed[changes]) or not isinstance(kernel, Sdpa | Flex | Handwritten):
+            return p
+        kernel = replace(kernel, scale=None, scale_from=draw(self.size))
+        return _fitting(p, replace(p, kernel=kernel))
 
     def _values(self, draw: Draw, one: Any) -> tuple[float, ...]:
         drawn = dict.fromkeys(draw(one) for _ in range(draw(self.count)))

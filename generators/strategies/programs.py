@@ -56,7 +56,10 @@ class Programs:
         kind = draw(self.kernel)
         backend = draw(self.backend)
         program = self.modes.draw(draw, self.drawings[kind].draw(draw, backend))
-        if not self.redraws or program.compile is None or plugin_of(program).package is not None:
+        if program.compile is None or plugin_of(program).package is not None:
+            return program
+        program = self.changing.scaled_by_size(draw, program)
+        if not self.redraws:
             return program
         affordable = MAX_DRAWN // max(1, multiply_adds(program))
         program = replace(program, draws=min(draw(self.draws), affordable))

@@ -14,6 +14,7 @@ from attnfuzz.generators.kernels.flex.making import block_mask, other_problems, 
 from attnfuzz.generators.kernels.flex.refusals import REFUSALS
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec, Flex
 from attnfuzz.generators.kernels.grouping import is_grouped
+from attnfuzz.generators.kernels.scaling import same_scale, scale_problems
 from attnfuzz.generators.model.choices import choices
 from attnfuzz.generators.model.expressions import mask_axes, nodes
 from attnfuzz.generators.model.indices import Axis
@@ -141,8 +142,8 @@ class FlexPlugin(KernelPlugin[Flex]):
             statements += self._made_here(mask.made, spec.block_mask, scene)
             if spec.block_mask.steps_inside or spec.block_mask.made != "outside":
                 statements += journey.statements(spec.block_mask, scene.extents, scene.device)
-        if spec.scale is not None or scene.scale_varies:
-            args.append(f"scale={scene.scale_text(spec.scale)}")
+        if spec.scale is not None or spec.scale_from != "constant" or scene.scale_varies:
+            args.append(f"scale={scene.scale_text(spec.scale, spec.scale_from)}")
         if spec.enable_gqa:
             args.append("enable_gqa=True")
         if spec.kernel_options:
@@ -201,7 +202,7 @@ class FlexPlugin(KernelPlugin[Flex]):
         dead = may_hide_everything(scene.program.mask, scene)
         dead = dead or bool(spec.block_mask is not None and spec.block_mask.steps)
         dead = dead or hides_by_score(scene.program.score_mod)
-        return Meaning(scene.scale_text(spec.scale), modify, zero_dead_rows=dead)
+        return Meaning(scene.scale_text(spec.scale, spec.scale_from), modify, zero_dead_rows=dead)
 
     def shareable(self, kernel: Flex, how: Share) -> bool:
         made = kernel.block_mask
@@ -219,6 +220,7 @@ class FlexPlugin(KernelPlugin[Flex]):
     def problems(self, program: Program) -> Iterator[Problem]:
         p = program
         spec = self.spec(program).block_mask
+        yield from scale_problems(p)
         if spec is None:
             if p.mask is not None:
                 yield Problem(
@@ -250,7 +252,8 @@ class FlexPlugin(KernelPlugin[Flex]):
         return True
 
     def takes_argument(self, kernel: Flex, argument: Argument) -> bool:
-        return argument.what == "number" or (kernel.scale is None and argument.given != "tensor")
+        scaled = kernel.scale is not None or kernel.scale_from != "constant"
+        return argument.what == "number" or not (scaled or argument.given == "tensor")
 
     def gqa_enabled(self, kernel: Flex) -> bool:
         return kernel.enable_gqa
@@ -313,8 +316,8 @@ class FlexPlugin(KernelPlugin[Flex]):
         if isinstance(program.kernel, Flex):
             return
         block_mask = BlockMaskSpec(batch=True, heads=True) if program.mask is not None else None
-        scale = getattr(program.kernel, "scale", None)
-        yield "flex", Flex(scale=scale, block_mask=block_mask, enable_gqa=is_grouped(program))
+        same = same_scale(program)
+        yield "flex", Flex(**same, block_mask=block_mask, enable_gqa=is_grouped(program))
 
 
 def _block_mask_features(spec: BlockMaskSpec, axes: frozenset[Axis]) -> Iterator[str]:

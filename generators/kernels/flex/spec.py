@@ -9,7 +9,7 @@ from pydantic import Field
 
 from attnfuzz.generators.kernels.flex.paged import Paged
 from attnfuzz.generators.kernels.flex.steps import Step
-from attnfuzz.generators.kernels.spec import Scale
+from attnfuzz.generators.kernels.spec import Scale, ScaleFrom
 from attnfuzz.generators.model.indices import STRICT
 from attnfuzz.generators.model.options import KernelOptions
 
@@ -64,11 +64,12 @@ class Flex:
     `lambda`. `joints`: And and Or at the root of the mask are `operators`, or `and_masks` and
     `or_masks` of mask_mods of their own, with `noop_mask` where everything is seen. `computed`:
     tables that the score_mod captures, or the mask_mod where the mask is built inside, are
-    computed in the attention function, and are no inputs of it."""
+    computed in the attention function, and are no inputs of it. `scale_from`: see `ScaleFrom`."""
 
     __pydantic_config__ = STRICT
     kind: Literal["flex"] = "flex"
     scale: Scale | None = None
+    scale_from: ScaleFrom = "constant"
     block_mask: BlockMaskSpec | None = None
     kernel_options: KernelOptions = field(default_factory=dict)
     return_lse: bool = False

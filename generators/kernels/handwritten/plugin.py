@@ -10,13 +10,22 @@ from typing import Any
 from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning, Share
 from attnfuzz.generators.kernels.handwritten.refusals import REFUSALS
 from attnfuzz.generators.kernels.handwritten.spec import Handwritten
+from attnfuzz.generators.kernels.scaling import same_scale, scale_problems
 from attnfuzz.generators.model.expressions import mask_axes
 from attnfuzz.generators.model.problem import Problem, lengths
 from attnfuzz.generators.model.program import Argument, Program
 from attnfuzz.generators.render.dense import dense_mask, full_shape
 from attnfuzz.generators.render.mods import INDICES
 from attnfuzz.generators.render.scene import Scene, dtype_argument
-from attnfuzz.generators.render.sizes import Size, commas, inverse_root, plus, product, root
+from attnfuzz.generators.render.sizes import (
+    Size,
+    commas,
+    inverse_root,
+    plus,
+    product,
+    query_size,
+    root,
+)
 
 FLAT = ("bmm", "baddbmm")
 SMALLEST_SCALE = 1e-9
@@ -72,7 +81,7 @@ class HandwrittenPlugin(KernelPlugin[Handwritten]):
             fill = self.fill(scene, "scores.dtype")
             modify.append(f"scores = scores.masked_fill(~mask, {fill})")
             replaced = "~mask"
-        scale: str | None = scene.scale_text(spec.scale)
+        scale: str | None = scene.scale_text(spec.scale, spec.scale_from)
         if spec.scaling == "none":
             scale = None
         elif spec.scale_as == "tensor" and not scene.scale_varies:
@@ -85,6 +94,9 @@ class HandwrittenPlugin(KernelPlugin[Handwritten]):
 
     def problems(self, program: Program) -> Iterator[Problem]:
         p, kernel = program, self.spec(program)
+        yield from scale_problems(p)
+        if kernel.scale_from != "constant" and kernel.scaling == "none":
+            yield Problem("kernel.scale_from", "expected constant: there is no scaling")
         if kernel.scale == 0 and kernel.scaling in ("div", "query_div"):
             yield Problem("kernel.scale", "expected not 0: it is divided by its inverse")
         if kernel.scale and abs(kernel.scale) < SMALLEST_SCALE:
@@ -108,7 +120,8 @@ class HandwrittenPlugin(KernelPlugin[Handwritten]):
         if argument.what == "number":
             return True
         positive = all(value > SMALLEST_SCALE for value in argument.values)
-        return kernel.scale is None and kernel.scaling != "none" and positive
+        free = kernel.scale is None and kernel.scale_from == "constant"
+        return free and kernel.scaling != "none" and positive
 
     def keeps_layout(self, kernel: Handwritten) -> bool:
         return kernel.out_layout == "bhld"
@@ -123,6 +136,7 @@ class HandwrittenPlugin(KernelPlugin[Handwritten]):
         if how not in ("heads", "rows"):
             return False
         whole = self.keeps_layout(kernel) and kernel.product in ("matmul", "einsum")
+        whole = whole and kernel.scale_from == "constant"
         return whole and kernel.gqa != "expand" and not kernel.dropout_p
 
     def dropout_p(self, kernel: Handwritten) -> float:
@@ -141,7 +155,7 @@ class HandwrittenPlugin(KernelPlugin[Handwritten]):
 
     def variants(self, program: Program) -> Iterator[tuple[str, Handwritten]]:
         if not isinstance(program.kernel, Handwritten):
-            yield "handwritten", Handwritten(scale=getattr(program.kernel, "scale", None))
+            yield "handwritten", Handwritten(**same_scale(program))
 
 
 class _Writer:
@@ -208,7 +222,9 @@ class _Writer:
         scale = self.spec.scale
         if self.scene.scale_varies:
             return {1: "scale", -1: "(1 / scale)", 0.5: "scale**0.5"}[power]
-        if scale is not None:
+        if self.spec.scale_from != "constant":
+            text = query_size(self.spec.scale_from, -power / 2)
+        elif scale is not None:
             text = repr(float(scale) ** power if power != 0.5 else math.sqrt(scale))
         elif power == 0.5:
             text = f"{self.scene.head_dim} ** -0.25"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from attnfuzz.generators.kernels.spec import Probability, Scale
+from attnfuzz.generators.kernels.spec import Probability, Scale, ScaleFrom
 from attnfuzz.generators.model.indices import STRICT
 
 
@@ -15,13 +15,13 @@ class Handwritten:
 
     `product`: how q @ k.T is spelled; `baddbmm` and `bmm` work on 3-D `[B * H, L, D]`. `scaling`:
     where the scale goes: multiplied or divided, on q, on k (`key`), on both as its root, or on the
-    product; `scale_as` a Python constant or a 0-d tensor. `masking`: `add` a float mask (0 or
-    `fill`), or `masked_fill`/`where` with `fill`. `softmax_dim`: the last dimension of `q k^T`, or
-    (`transposed`) of k q^T softmaxed over dimension -2 and transposed back before `@ v`.
-    `softmax_dtype`: upcast around the softmax as Llama-style models do. `dropout`: `F.dropout(p,
-    training=False)`; `dropout_p` is that of one that trains, judged as `generators.render.dropout`
-    explains. GQA is by `repeat_interleave` or `expand`. `rank5` puts heads into
-    `[B, Hkv, G, L, D]` and lets matmul broadcast over G.
+    product; `scale_as` a Python number or a 0-d tensor, `scale_from` as `ScaleFrom` says.
+    `masking`: `add` a float mask (0 or `fill`), or `masked_fill`/`where` with `fill`.
+    `softmax_dim`: the last dimension of `q k^T`, or (`transposed`) of k q^T softmaxed over
+    dimension -2 and transposed back before `@ v`. `softmax_dtype`: upcast around the softmax as
+    Llama-style models do. `dropout`: `F.dropout(p, training=False)`; `dropout_p` is that of one
+    that trains, judged as `generators.render.dropout` explains. GQA is by `repeat_interleave` or
+    `expand`. `rank5` puts heads into `[B, Hkv, G, L, D]` and lets matmul broadcast over G.
     """
 
     __pydantic_config__ = STRICT
@@ -30,6 +30,7 @@ class Handwritten:
     transpose: Literal["transpose", "mT", "permute"] = "transpose"
     scaling: Literal["mul", "div", "query_mul", "query_div", "key_mul", "both", "none"] = "div"
     scale: Scale | None = None
+    scale_from: ScaleFrom = "constant"
     scale_as: Literal["constant", "tensor"] = "constant"
     masking: Literal["add", "masked_fill", "where"] = "masked_fill"
     fill: Literal["-inf", "finfo_min"] = "-inf"

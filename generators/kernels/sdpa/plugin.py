@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning, Share
 from attnfuzz.generators.kernels.grouping import is_grouped
+from attnfuzz.generators.kernels.scaling import same_scale, scale_problems
 from attnfuzz.generators.kernels.sdpa import attn_mask, ranks
 from attnfuzz.generators.kernels.sdpa.attn_mask import BIASES
 from attnfuzz.generators.kernels.sdpa.refusals import REFUSALS
@@ -58,6 +59,8 @@ class SdpaPlugin(KernelPlugin[Sdpa]):
             args.append(f"dropout_p={spec.dropout_p!r}")
         if scene.scale_varies:
             args.append("scale=scale")
+        elif spec.scale_from != "constant":
+            args.append(f"scale={scene.scale_text(None, spec.scale_from)}")
         elif spec.scale is not None:
             args.append(f"scale={spec.scale!r}")
         if spec.enable_gqa:
@@ -79,7 +82,7 @@ class SdpaPlugin(KernelPlugin[Sdpa]):
             modify.append(f"mask = torch.ones({extents}, dtype=torch.bool).tril({diagonal})")
             modify.append('scores = scores.masked_fill(~mask, float("-inf"))')
         dead = spec.mask_fill == "-inf" and may_hide_everything(scene.program.mask, scene)
-        return Meaning(scene.scale_text(spec.scale), modify, zero_dead_rows=dead)
+        return Meaning(scene.scale_text(spec.scale, spec.scale_from), modify, zero_dead_rows=dead)
 
     def fused_operators(self, device: str) -> tuple[str, ...]:
         return FUSED[device]
@@ -88,12 +91,14 @@ class SdpaPlugin(KernelPlugin[Sdpa]):
         kernel = self.spec(program)
         yield from attn_mask.problems(program, kernel)
         yield from ranks.problems(program, kernel)
+        yield from scale_problems(program)
 
     def propagates_nan(self, kernel: Sdpa) -> bool:
         return True
 
     def takes_argument(self, kernel: Sdpa, argument: Argument) -> bool:
-        return argument.what == "number" or (kernel.scale is None and argument.given != "tensor")
+        scaled = kernel.scale is not None or kernel.scale_from != "constant"
+        return argument.what == "number" or not (scaled or argument.given == "tensor")
 
     def gqa_enabled(self, kernel: Sdpa) -> bool:
         return kernel.enable_gqa or kernel.input_rank == 5
@@ -114,6 +119,7 @@ class SdpaPlugin(KernelPlugin[Sdpa]):
             masked = replace(plain, broadcast=kernel.broadcast, mask_rank=kernel.mask_rank)
             return kernel == replace(masked, backend="math")
         whole = self.distributable(kernel) and not kernel.mask_requires_grad
+        whole = whole and kernel.scale_from == "constant"
         return whole and (how == "heads" or (how == "rows" and not causal))
 
     def mask_shape(self, scene: Scene) -> tuple[Any, ...]:
@@ -164,8 +170,8 @@ class SdpaPlugin(KernelPlugin[Sdpa]):
         return attn_mask.fitted(p, kernel)
 
     def variants(self, program: Program) -> Iterator[tuple[str, Sdpa]]:
-        scale = getattr(program.kernel, "scale", None)
-        sdpa = Sdpa(scale=scale, broadcast=(), enable_gqa=is_grouped(program))
+        same = same_scale(program)
+        sdpa = Sdpa(**same, broadcast=(), enable_gqa=is_grouped(program))
         if isinstance(program.kernel, Sdpa):
             sdpa = replace(program.kernel, dropout_p=0.0)
         for backend in CHOICES:

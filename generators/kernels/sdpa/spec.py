@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from attnfuzz.generators.kernels.spec import Probability, Scale
+from attnfuzz.generators.kernels.spec import Probability, Scale, ScaleFrom
 from attnfuzz.generators.model.indices import STRICT
 
 MaskForm = Literal["is_causal", "bool", "float", "upper_left", "lower_right"]
@@ -16,6 +16,7 @@ Dim = Literal["b", "h", "q_idx", "kv_idx"]
 class Sdpa:
     """`torch.nn.functional.scaled_dot_product_attention`.
 
+    `scale_from`: see `ScaleFrom`.
     `mask_form`: how the program's mask is handed over. `is_causal` needs the mask to be
     `Causal(offset=0)` (top-left aligned, torch's documented meaning), and so does `upper_left`, the
     tensor subclass of `torch.nn.attention.bias`; its `lower_right` needs the offset Lkv - Lq.
@@ -39,6 +40,7 @@ class Sdpa:
     kind: Literal["sdpa"] = "sdpa"
     backend: Literal["auto", "math", "flash", "efficient"] = "auto"
     scale: Scale | None = None
+    scale_from: ScaleFrom = "constant"
     mask_form: MaskForm = "bool"
     broadcast: tuple[Dim, ...] = ("b", "h")
     mask_rank: Literal[1, 2, 3, 4] = 4

@@ -1,0 +1,31 @@
+"""A scale that the attention function computes from a size of q (`ScaleFrom`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from attnfuzz.generators.model.problem import Problem, lengths
+from attnfuzz.generators.model.program import Program
+
+
+def scale_problems(program: Program) -> Iterator[Problem]:
+    """What is wrong with where the scale of the program's kernel comes from."""
+    kernel: Any = program.kernel
+    if kernel.scale_from == "constant":
+        return
+    if kernel.scale is not None:
+        yield Problem("kernel.scale", f"expected none: it is computed from {kernel.scale_from}")
+    if kernel.scale_from == "q_len":
+        for key, q_len, _ in lengths(program):
+            if q_len == 0:
+                yield Problem(f"{key}.q_len", "expected > 0: the scale is one over its root")
+
+
+def same_scale(program: Program) -> dict[str, Any]:
+    """The arguments that give another kernel the scale of the program's."""
+    kernel = program.kernel
+    return {
+        "scale": getattr(kernel, "scale", None),
+        "scale_from": getattr(kernel, "scale_from", "constant"),
+    }

@@ -246,3 +246,11 @@ def test_a_cheap_finding_that_seems_known_is_run_before_five_minutes_are_over() 
     assert other.rank((), {"a"}, 250.0) < known.rank((), {"a"}, 250.0)
     expensive = waiting(90.0)
     assert other.rank((), {"a"}, 250.0) < expensive.rank((), {"a"}, 250.0)
+
+
+def test_a_cheap_finding_is_confirmed_before_others_are_minimized() -> None:
+    minimized, crash, slow = waiting(5.0), waiting(9.0), waiting(30.0)
+    minimized.finding.runs = minimized.finding.failed = 5
+    for one in (minimized, crash, slow):
+        one.cpu_s["confirm"] = 1.0
+    assert crash.rank((), (), 60.0) < minimized.rank((), (), 60.0) < slow.rank((), (), 60.0)

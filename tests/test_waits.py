@@ -45,3 +45,15 @@ def test_only_cheap_findings_that_waited_count_each_by_what_it_waited_for() -> N
     waiting.end("known", behind=True, known=True)
     assert waiting.longest == {FIRST_RUN: 4.0, BEHIND: 26.0, KNOWN: 36.0}
     assert waiting.seconds(["late"]) == 0.0
+
+
+def test_what_waited_behind_another_and_is_looked_at_itself_waits_anew() -> None:
+    now = 0.0
+    waiting = Waiting(lambda: now)
+    waiting.begin("behind", 3.0)
+    now = 900.0
+    waiting.end("behind", behind=True)
+    assert waiting.begin("behind", 3.0) == 900.0
+    now = 910.0
+    waiting.end("behind")
+    assert waiting.longest == {BEHIND: 900.0, FIRST_RUN: 10.0}

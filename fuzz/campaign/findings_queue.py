@@ -346,7 +346,9 @@ class FindingsQueue:
         self._context.active.remove(investigation)
         self._count_cpu(investigation)
         del self._stages[investigation.id]
+        known = investigation.is_known(self.buckets.keys())
         for row in self._waiting.pop(_alike(investigation.row), deque()):
+            self._unrun.end(row.program_id, behind=True, known=known)
             self.receive(row)
 
     def close(self) -> None:

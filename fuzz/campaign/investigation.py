@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from attnfuzz.corpus.bucket import Bucket
 from attnfuzz.corpus.known_issues import KnownIssue
 from attnfuzz.corpus.store.store import FailureRow
+from attnfuzz.fuzz.campaign.waits import CHEAP_S
 from attnfuzz.fuzz.reduce.attribute import Suspect
 from attnfuzz.fuzz.reduce.confirm import attempts_for
 from attnfuzz.fuzz.reduce.finding import Finding
@@ -86,11 +87,11 @@ class Investigation:
 
     def rank(
         self, kinds: Collection[str], keys: Collection[str], now: float
-    ) -> tuple[bool, bool, bool, bool, int, bool, int, int]:
+    ) -> tuple[bool, bool, bool, bool, bool, int, bool, int, int]:
         """What is known comes last, once it was run: see `is_known`. Expensive findings after cheap
-        ones. Then what has waited too long for its first run, what is minimized, what costs less,
-        of what costs alike what is of none of the `kinds` that have a bucket, then the worst, in
-        the order they were found.
+        ones. Then what has waited too long for its first run, what is minimized, what is cheap and
+        has to be confirmed, what costs less, of what costs alike what is of none of the `kinds`
+        that have a bucket, then the worst, in the order they were found.
 
         The cost is that of one candidate, all its attempts together, as a power of four of seconds:
         a crash that shows in one run of five would else hold up ten findings that always show.
@@ -103,5 +104,6 @@ class Investigation:
         late, overdue = waited > LATE_S, waited > OVERDUE_S and not self.expensive
         known = self.is_known(keys) and not overdue
         minimized = self.bucket is not None
-        begun_by = (known, self.expensive, not late, not minimized)
+        unconfirmed = not finding.runs and self.candidate_s < CHEAP_S
+        begun_by = (known, self.expensive, not late, not minimized, not unconfirmed)
         return (*begun_by, cost, kind in kinds, SEVERITY[kind], number)

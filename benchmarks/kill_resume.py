@@ -33,7 +33,7 @@ from attnfuzz.actors.sandbox import confine, procs, reaper
 from benchmarks.campaign_state import State, damage, grown, inspect, once
 
 ROOT = Path(__file__).resolve().parents[1]
-FAULTS = ("sdpa_padded_head_dim_scale", "graph_break_gqa", "block_mask_nearly_full")
+FAULTS = ("sdpa_masked_batch_segfault", "graph_break_gqa", "block_mask_nearly_full")
 PLANTED = [ROOT / "benchmarks" / "planted" / f"{name}.py" for name in FAULTS]
 
 SHARD_SIZE = 3

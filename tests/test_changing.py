@@ -65,6 +65,17 @@ PROGRAMS = {
     ),
     "number-dense": Program(shape=SHAPE, mask=MASKS[0], argument=NUMBER, compile=COMPILED),
     "number-score": replace(SCORED, compile=COMPILED),
+    "number-computed": replace(SCORED, compile=COMPILED, kernel=Flex(computed=True)),
+    "number-computed-mask": replace(
+        FLEX, compile=COMPILED,
+        kernel=Flex(block_mask=BlockMaskSpec(made="inside"), computed=True),
+    ),
+    "number-computed-tensor": replace(
+        SCORED, compile=COMPILED, argument=replace(NUMBER, given="tensor"),
+        kernel=Flex(computed=True),
+    ),
+    "computed-scale": replace(SCORED, argument=None, compile=COMPILED, score_mod=None,
+        kernel=Flex(scale_from="q_len"), calls=(Call(batch=1, q_len=4, kv_len=4),)),
     "in-place": Program(draws=1, in_place=True, compile=COMPILED),
     "in-place-weights": Program(
         draws=1, in_place=True, compile=COMPILED, surround=Surround(projections=True)

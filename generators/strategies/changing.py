@@ -57,6 +57,7 @@ class Changing:
         self.scale_given: Any = weighted((3, "float"), (1, "int"), (2, "tensor"))
         self.number_given: Any = weighted((3, "int"), (1, "tensor"))
         self.mask, self.score = st.sampled_from(MASKS), st.sampled_from(SCORES)
+        self.wrapped = one_in(3) if swarm.has("flex.computed") else st.just(False)
         self.alone, self.scores = st.booleans(), one_in(3)
 
     def draw(self, draw: Draw, p: Program) -> Program:
@@ -101,8 +102,16 @@ class Changing:
             if p.mask is not None and not draw(self.alone):
                 mask = And(left=p.mask, right=mask)
             changed = replace(p, mask=mask)
+        if isinstance(changed.kernel, Flex) and draw(self.wrapped):
+            changed = replace(changed, kernel=_computing(changed.kernel, bool(changed.score_mod)))
         changed = _called_plainly(replace(changed, argument=argument))
         return _fitting(p, plugin_of(changed).fitted(changed))
+
+
+def _computing(kernel: Flex, scored: bool) -> Flex:
+    """The kernel whose mods capture what is computed where they are made."""
+    inside = kernel.block_mask is not None and kernel.block_mask.made != "outside"
+    return replace(kernel, computed=scored or inside)
 
 
 def _called_plainly(p: Program) -> Program:

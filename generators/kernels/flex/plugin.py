@@ -360,12 +360,21 @@ def _block_mask_features(spec: BlockMaskSpec, axes: frozenset[Axis]) -> Iterator
     yield from choices(spec, "block_mask", but=("made", *forced))
 
 
+WRAPS = 8192
+"""More than any number that an argument may have (`model.program.Value`)."""
+
+
 def computed(mod: Mod) -> list[str]:
-    """Statements that have the attention function compute the tables of a mod, which leave their
-    values as they are. Inductor drops the sum with 0 and the product with 1 from torch 2.14 on."""
-    tables = (one for one in mod.captured if one.name != NUMBER)
-    signs = ((one.name, "~" if one.kind == "bool" else "-") for one in tables)
-    return [f"{name} = {sign}({sign}{name})" for name, sign in signs]
+    """Statements that have the attention function compute what a mod captures, which leave its
+    value as it is: tables, and an integer argument, as a position in a ring buffer is computed.
+    Inductor drops the sum with 0 and the product with 1 from torch 2.14 on."""
+    lines = []
+    for one in mod.captured:
+        sign = "~" if one.kind == "bool" else "-"
+        is_tensor = one.name != NUMBER or bool(one.statement)
+        value = f"{sign}({sign}{one.name})" if is_tensor else f"{NUMBER} % {WRAPS}"
+        lines.append(f"{one.name} = {value}")
+    return lines
 
 
 def changes_dtype(mod: Mod) -> bool:

@@ -63,8 +63,9 @@ class Flex:
     `nested` function that calls another, a `partial`, a bound `method`, a `callable` object or a
     `lambda`. `joints`: And and Or at the root of the mask are `operators`, or `and_masks` and
     `or_masks` of mask_mods of their own, with `noop_mask` where everything is seen. `computed`:
-    tables that the score_mod captures, or the mask_mod where the mask is built inside, are
-    computed in the attention function, and are no inputs of it. `scale_from`: see `ScaleFrom`."""
+    what the score_mod captures, or the mask_mod where the mask is built inside (tables, and a
+    number that is another in each call), is computed in the attention function. `scale_from`: see
+    `ScaleFrom`."""
 
     __pydantic_config__ = STRICT
     kind: Literal["flex"] = "flex"

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Generic, Literal, TypeVar
 
 from attnfuzz.generators.kernels.refusal import Refusal
+from attnfuzz.generators.kernels.spec import ScaleFrom
 from attnfuzz.generators.kernels.specs import Kernel
 from attnfuzz.generators.model.choices import choices
 from attnfuzz.generators.model.problem import Problem
@@ -256,6 +257,15 @@ class KernelPlugin(Generic[K]):
     def takes_argument(self, kernel: K, argument: Argument) -> bool:
         """Whether it may be given a number that is another in each call."""
         return False
+
+    def with_scale_from(self, kernel: K, source: ScaleFrom) -> K:
+        """The kernel with a scale that comes from there, where it has one that may."""
+        return kernel
+
+    def with_computed(self, kernel: K, scored: bool) -> K:
+        """The kernel whose mods capture what is computed where they are made, where there are mods
+        (a score modification: `scored`) that may."""
+        return kernel
 
     def wrappable(self, kernel: K) -> bool:
         """Whether it is a function of q, k, v and a mask, with the gradients of a plain softmax,

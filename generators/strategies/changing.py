@@ -8,7 +8,6 @@ from typing import Any
 from hypothesis import strategies as st
 
 from attnfuzz.generators.kernels.registry import plugin_of
-from attnfuzz.generators.kernels.specs import Flex, Handwritten, Sdpa
 from attnfuzz.generators.model.indices import Index, IntArgument, IntBinary
 from attnfuzz.generators.model.masks import And, Causal, Compare, Mask, Or
 from attnfuzz.generators.model.program import Argument, Program
@@ -84,10 +83,9 @@ class Changing:
         """The compiled program, or one that computes its scale, more often where sizes change."""
         compiled = p.compile
         changes = bool(p.calls) or (compiled is not None and compiled.dynamic is True)
-        kernel = p.kernel
-        if not draw(self.computed[changes]) or not isinstance(kernel, Sdpa | Flex | Handwritten):
+        if not draw(self.computed[changes]):
             return p
-        kernel = replace(kernel, scale=None, scale_from=draw(self.size))
+        kernel = plugin_of(p).with_scale_from(p.kernel, draw(self.size))
         return _fitting(p, replace(p, kernel=kernel))
 
     def _values(self, draw: Draw, one: Any) -> tuple[float, ...]:
@@ -102,16 +100,12 @@ class Changing:
             if p.mask is not None and not draw(self.alone):
                 mask = And(left=p.mask, right=mask)
             changed = replace(p, mask=mask)
-        if isinstance(changed.kernel, Flex) and draw(self.wrapped):
-            changed = replace(changed, kernel=_computing(changed.kernel, bool(changed.score_mod)))
+        if draw(self.wrapped):
+            scored = changed.score_mod is not None
+            kernel = plugin_of(changed).with_computed(changed.kernel, scored)
+            changed = replace(changed, kernel=kernel)
         changed = _called_plainly(replace(changed, argument=argument))
         return _fitting(p, plugin_of(changed).fitted(changed))
-
-
-def _computing(kernel: Flex, scored: bool) -> Flex:
-    """The kernel whose mods capture what is computed where they are made."""
-    inside = kernel.block_mask is not None and kernel.block_mask.made != "outside"
-    return replace(kernel, computed=scored or inside)
 
 
 def _called_plainly(p: Program) -> Program:

@@ -9,19 +9,20 @@ from dataclasses import replace
 from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning, Share
 from attnfuzz.generators.kernels.conditions import differentiates
 from attnfuzz.generators.kernels.flex import journey, paging
+from attnfuzz.generators.kernels.flex.computing import computed
 from attnfuzz.generators.kernels.flex.joined import Joined, joined_mask_mod
 from attnfuzz.generators.kernels.flex.making import block_mask, other_problems, reached_extents
 from attnfuzz.generators.kernels.flex.refusals import REFUSALS
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec, Flex
 from attnfuzz.generators.kernels.grouping import is_grouped
 from attnfuzz.generators.kernels.scaling import same_scale, scale_problems
+from attnfuzz.generators.kernels.spec import ScaleFrom
 from attnfuzz.generators.model.choices import choices
 from attnfuzz.generators.model.expressions import mask_axes, nodes
 from attnfuzz.generators.model.indices import Axis
 from attnfuzz.generators.model.problem import Problem
 from attnfuzz.generators.model.program import Argument, Program
 from attnfuzz.generators.model.scores import MaskedScore, ScoreMod
-from attnfuzz.generators.render.captures import NUMBER
 from attnfuzz.generators.render.dense import may_hide_everything
 from attnfuzz.generators.render.expressions import Expr
 from attnfuzz.generators.render.mods import INDICES, Mod, mask_mod, on_grids, score_mod
@@ -251,6 +252,13 @@ class FlexPlugin(KernelPlugin[Flex]):
     def propagates_nan(self, kernel: Flex) -> bool:
         return True
 
+    def with_scale_from(self, kernel: Flex, source: ScaleFrom) -> Flex:
+        return replace(kernel, scale=None, scale_from=source)
+
+    def with_computed(self, kernel: Flex, scored: bool) -> Flex:
+        inside = kernel.block_mask is not None and kernel.block_mask.made != "outside"
+        return replace(kernel, computed=scored or inside)
+
     def takes_argument(self, kernel: Flex, argument: Argument) -> bool:
         scaled = kernel.scale is not None or kernel.scale_from != "constant"
         return argument.what == "number" or not (scaled or argument.given == "tensor")
@@ -358,23 +366,6 @@ def _block_mask_features(spec: BlockMaskSpec, axes: frozenset[Axis]) -> Iterator
         yield from (f"block_mask.paged.{name}" for name, number in numbers.items() if number)
     forced = [name for name, axis in (("batch", "b"), ("heads", "h")) if axis in axes]
     yield from choices(spec, "block_mask", but=("made", *forced))
-
-
-WRAPS = 8192
-"""More than any number that an argument may have (`model.program.Value`)."""
-
-
-def computed(mod: Mod) -> list[str]:
-    """Statements that have the attention function compute what a mod captures, which leave its
-    value as it is: tables, and an integer argument, as a position in a ring buffer is computed.
-    Inductor drops the sum with 0 and the product with 1 from torch 2.14 on."""
-    lines = []
-    for one in mod.captured:
-        sign = "~" if one.kind == "bool" else "-"
-        is_tensor = one.name != NUMBER or bool(one.statement)
-        value = f"{sign}({sign}{one.name})" if is_tensor else f"{NUMBER} % {WRAPS}"
-        lines.append(f"{one.name} = {value}")
-    return lines
 
 
 def changes_dtype(mod: Mod) -> bool:

@@ -11,6 +11,7 @@ from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning
 from attnfuzz.generators.kernels.handwritten.refusals import REFUSALS
 from attnfuzz.generators.kernels.handwritten.spec import Handwritten
 from attnfuzz.generators.kernels.scaling import same_scale, scale_problems
+from attnfuzz.generators.kernels.spec import ScaleFrom
 from attnfuzz.generators.model.expressions import mask_axes
 from attnfuzz.generators.model.problem import Problem, lengths
 from attnfuzz.generators.model.program import Argument, Program
@@ -115,6 +116,9 @@ class HandwrittenPlugin(KernelPlugin[Handwritten]):
 
     def propagates_nan(self, kernel: Handwritten) -> bool:
         return True
+
+    def with_scale_from(self, kernel: Handwritten, source: ScaleFrom) -> Handwritten:
+        return replace(kernel, scale=None, scale_from=source)
 
     def takes_argument(self, kernel: Handwritten, argument: Argument) -> bool:
         if argument.what == "number":

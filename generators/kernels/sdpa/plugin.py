@@ -13,6 +13,7 @@ from attnfuzz.generators.kernels.sdpa import attn_mask, ranks
 from attnfuzz.generators.kernels.sdpa.attn_mask import BIASES
 from attnfuzz.generators.kernels.sdpa.refusals import REFUSALS
 from attnfuzz.generators.kernels.sdpa.spec import Sdpa
+from attnfuzz.generators.kernels.spec import ScaleFrom
 from attnfuzz.generators.model.choices import choices
 from attnfuzz.generators.model.expressions import mask_axes
 from attnfuzz.generators.model.problem import Problem
@@ -95,6 +96,9 @@ class SdpaPlugin(KernelPlugin[Sdpa]):
 
     def propagates_nan(self, kernel: Sdpa) -> bool:
         return True
+
+    def with_scale_from(self, kernel: Sdpa, source: ScaleFrom) -> Sdpa:
+        return replace(kernel, scale=None, scale_from=source)
 
     def takes_argument(self, kernel: Sdpa, argument: Argument) -> bool:
         scaled = kernel.scale is not None or kernel.scale_from != "constant"

@@ -180,7 +180,7 @@ def test_the_id_does_not_depend_on_the_process() -> None:
         ("shape: {qlen: 3}", "shape.qlen: unknown key, expected one of batch, q_heads, "),
         (
             "kernel: {kind: flex, backend: math}",
-            "kernel.backend: unknown key, expected one of kind, scale, block_mask, ",
+            "kernel.backend: unknown key, expected one of kind, scale, scale_from, block_mask, ",
         ),
         ("flavour: 1", "flavour: unknown key, expected one of seed, kernel, shape, "),
         ("q: {dtype: int8}", "q.dtype: expected 'float32', 'bfloat16', 'float16' or 'float64'"),

@@ -81,7 +81,8 @@ def test_replays_tell_what_stopped_failing_and_what_came_back(
 
     def replayed(*planted: str) -> dict[str, Any]:
         faults.write_text(" ".join(planted))
-        command = ["replay", str(corpus), "--record", "--json", "--preload", str(preload)]
+        command = ["replay", str(corpus), "--record", "--json", "--workers", "1"]
+        command += ["--preload", str(preload)]
         capsys.readouterr()
         assert main(command) in (0, 1)
         told: dict[str, Any] = json.loads(capsys.readouterr().out)

@@ -16,8 +16,8 @@ SYSTEMS_STAMP := $(SYSTEMS)/.installed
 SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	"$$p" -c '$(SUPPORTED)' 2>/dev/null && { echo $$p; break; }; done)
-# Tests wait for processes half of the time: four of them keep two cores busy.
-AT_ONCE := -n 4 --dist worksteal
+# Tests wait for processes half of the time: three of them keep two cores busy.
+AT_ONCE := -n 3 --dist worksteal
 RESULTS := campaigns/smoke-$(shell date +%Y%m%d-%H%M%S)
 
 .DEFAULT_GOAL := help

@@ -45,7 +45,7 @@ MEAN_S = 4.0
 FIRST_OUTPUT_S = 600.0  # the first start in a fresh cache folder builds a header
 CLEAN_S = 30.0
 EXIT_STOPPED = 128 + signal.SIGTERM
-LAST_MINUTES = 0.3
+LAST_MINUTES = 0.6
 TEMPORARY = ("attnfuzz-" + "[0-9a-f]" * 8, "ray")  # whatever asks for TMPDIR goes elsewhere
 
 CONFIG = {

@@ -172,9 +172,8 @@ for step in (two, one) if rank == 3 else (one, two): step()
 
 def test_a_rank_of_the_other_node_that_never_ends_misses_the_deadline(pool: RayPool) -> None:
     body = "import threading\nif rank == 2: threading.Event().wait()"
-    failure = failure_of(
-        pool, body, check=8.0
-    )  # all ranks have begun by then, on a busy machine too
+    # All ranks have begun by then, on a busy machine too.
+    failure = failure_of(pool, body, check=8.0)
     assert (failure.kind, failure.phase) == (FailureKind.HANG, Phase.CHECK)
     assert "rank 2" in failure.evidence["ranks"]
 

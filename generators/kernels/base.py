@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Generic, Literal, TypeVar
 
 from attnfuzz.generators.kernels.refusal import Refusal
-from attnfuzz.generators.kernels.spec import ScaleFrom
 from attnfuzz.generators.kernels.specs import Kernel
 from attnfuzz.generators.model.choices import choices
 from attnfuzz.generators.model.problem import Problem
@@ -166,6 +165,9 @@ class KernelPlugin(Generic[K]):
     """Whether further draws may be written into the arguments of the first call: its results are
     tensors of their own."""
 
+    computes_scale: ClassVar[bool] = False
+    """Whether its scale may be computed from a size of q (`scale_from`)."""
+
     takes_nothing: ClassVar[frozenset[str]] = frozenset()
     """Which of "batch" and "heads" may be empty, beside the lengths."""
 
@@ -257,10 +259,6 @@ class KernelPlugin(Generic[K]):
     def takes_argument(self, kernel: K, argument: Argument) -> bool:
         """Whether it may be given a number that is another in each call."""
         return False
-
-    def with_scale_from(self, kernel: K, source: ScaleFrom) -> K:
-        """The kernel with a scale that comes from there, where it has one that may."""
-        return kernel
 
     def with_computed(self, kernel: K, scored: bool) -> K:
         """The kernel whose mods capture what is computed where they are made, where there are mods

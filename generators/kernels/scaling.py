@@ -7,6 +7,7 @@ from typing import Any
 
 from attnfuzz.generators.model.problem import Problem, lengths
 from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.render.scene import Scene
 
 
 def scale_problems(program: Program) -> Iterator[Problem]:
@@ -20,6 +21,18 @@ def scale_problems(program: Program) -> Iterator[Problem]:
         for key, q_len, _ in lengths(program):
             if q_len == 0:
                 yield Problem(f"{key}.q_len", "expected > 0: the scale is one over its root")
+
+
+def has_scale(kernel: Any) -> bool:
+    """Whether the kernel says its scale, by a number or by where it comes from."""
+    return kernel.scale is not None or kernel.scale_from != "constant"
+
+
+def scale_argument(scene: Scene, kernel: Any) -> list[str]:
+    """The argument `scale=…` of a call, where there is one."""
+    if not (has_scale(kernel) or scene.scale_varies):
+        return []
+    return [f"scale={scene.scale_text(kernel.scale, kernel.scale_from)}"]
 
 
 def same_scale(program: Program) -> dict[str, Any]:

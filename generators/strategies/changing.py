@@ -85,8 +85,11 @@ class Changing:
         changes = bool(p.calls) or (compiled is not None and compiled.dynamic is True)
         if not draw(self.computed[changes]):
             return p
-        kernel = plugin_of(p).with_scale_from(p.kernel, draw(self.size))
-        return _fitting(p, replace(p, kernel=kernel))
+        size, kernel = draw(self.size), p.kernel
+        if not plugin_of(p).computes_scale:
+            return p
+        computed: Any = replace(kernel, **{"scale": None, "scale_from": size})
+        return _fitting(p, replace(p, kernel=computed))
 
     def _values(self, draw: Draw, one: Any) -> tuple[float, ...]:
         drawn = dict.fromkeys(draw(one) for _ in range(draw(self.count)))

@@ -15,8 +15,12 @@ from attnfuzz.generators.kernels.flex.making import block_mask, other_problems, 
 from attnfuzz.generators.kernels.flex.refusals import REFUSALS
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec, Flex
 from attnfuzz.generators.kernels.grouping import is_grouped
-from attnfuzz.generators.kernels.scaling import same_scale, scale_problems
-from attnfuzz.generators.kernels.spec import ScaleFrom
+from attnfuzz.generators.kernels.scaling import (
+    has_scale,
+    same_scale,
+    scale_argument,
+    scale_problems,
+)
 from attnfuzz.generators.model.choices import choices
 from attnfuzz.generators.model.expressions import mask_axes, nodes
 from attnfuzz.generators.model.indices import Axis
@@ -40,6 +44,7 @@ class FlexPlugin(KernelPlugin[Flex]):
     spec_class = Flex
     labels = ("module: flex attention",)
     rewritable = True
+    computes_scale = True
     takes_nothing = frozenset({"batch"})  # eagerly it divides by the number of heads
     takes_score_mod = True
     refusals = REFUSALS
@@ -143,8 +148,7 @@ class FlexPlugin(KernelPlugin[Flex]):
             statements += self._made_here(mask.made, spec.block_mask, scene)
             if spec.block_mask.steps_inside or spec.block_mask.made != "outside":
                 statements += journey.statements(spec.block_mask, scene.extents, scene.device)
-        if spec.scale is not None or spec.scale_from != "constant" or scene.scale_varies:
-            args.append(f"scale={scene.scale_text(spec.scale, spec.scale_from)}")
+        args += scale_argument(scene, spec)
         if spec.enable_gqa:
             args.append("enable_gqa=True")
         if spec.kernel_options:
@@ -252,16 +256,12 @@ class FlexPlugin(KernelPlugin[Flex]):
     def propagates_nan(self, kernel: Flex) -> bool:
         return True
 
-    def with_scale_from(self, kernel: Flex, source: ScaleFrom) -> Flex:
-        return replace(kernel, scale=None, scale_from=source)
-
     def with_computed(self, kernel: Flex, scored: bool) -> Flex:
         inside = kernel.block_mask is not None and kernel.block_mask.made != "outside"
         return replace(kernel, computed=scored or inside)
 
     def takes_argument(self, kernel: Flex, argument: Argument) -> bool:
-        scaled = kernel.scale is not None or kernel.scale_from != "constant"
-        return argument.what == "number" or not (scaled or argument.given == "tensor")
+        return argument.what == "number" or not (has_scale(kernel) or argument.given == "tensor")
 
     def gqa_enabled(self, kernel: Flex) -> bool:
         return kernel.enable_gqa

@@ -10,8 +10,7 @@ from typing import Any
 from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning, Share
 from attnfuzz.generators.kernels.handwritten.refusals import REFUSALS
 from attnfuzz.generators.kernels.handwritten.spec import Handwritten
-from attnfuzz.generators.kernels.scaling import same_scale, scale_problems
-from attnfuzz.generators.kernels.spec import ScaleFrom
+from attnfuzz.generators.kernels.scaling import has_scale, same_scale, scale_problems
 from attnfuzz.generators.model.expressions import mask_axes
 from attnfuzz.generators.model.problem import Problem, lengths
 from attnfuzz.generators.model.program import Argument, Program
@@ -38,6 +37,7 @@ class HandwrittenPlugin(KernelPlugin[Handwritten]):
 
     spec_class = Handwritten
     rewritable = True
+    computes_scale = True
     takes_nothing = frozenset({"batch", "heads"})
     rebinds_query = True
     nan_where_nothing_is_seen = True
@@ -117,15 +117,11 @@ class HandwrittenPlugin(KernelPlugin[Handwritten]):
     def propagates_nan(self, kernel: Handwritten) -> bool:
         return True
 
-    def with_scale_from(self, kernel: Handwritten, source: ScaleFrom) -> Handwritten:
-        return replace(kernel, scale=None, scale_from=source)
-
     def takes_argument(self, kernel: Handwritten, argument: Argument) -> bool:
         if argument.what == "number":
             return True
         positive = all(value > SMALLEST_SCALE for value in argument.values)
-        free = kernel.scale is None and kernel.scale_from == "constant"
-        return free and kernel.scaling != "none" and positive
+        return not has_scale(kernel) and kernel.scaling != "none" and positive
 
     def keeps_layout(self, kernel: Handwritten) -> bool:
         return kernel.out_layout == "bhld"

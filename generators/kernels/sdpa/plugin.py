@@ -8,12 +8,16 @@ from typing import Any, Literal
 
 from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning, Share
 from attnfuzz.generators.kernels.grouping import is_grouped
-from attnfuzz.generators.kernels.scaling import same_scale, scale_problems
+from attnfuzz.generators.kernels.scaling import (
+    has_scale,
+    same_scale,
+    scale_argument,
+    scale_problems,
+)
 from attnfuzz.generators.kernels.sdpa import attn_mask, ranks
 from attnfuzz.generators.kernels.sdpa.attn_mask import BIASES
 from attnfuzz.generators.kernels.sdpa.refusals import REFUSALS
 from attnfuzz.generators.kernels.sdpa.spec import Sdpa
-from attnfuzz.generators.kernels.spec import ScaleFrom
 from attnfuzz.generators.model.choices import choices
 from attnfuzz.generators.model.expressions import mask_axes
 from attnfuzz.generators.model.problem import Problem
@@ -44,6 +48,7 @@ class SdpaPlugin(KernelPlugin[Sdpa]):
     spec_class = Sdpa
     labels = ("module: sdpa",)
     rewritable = True
+    computes_scale = True
     takes_nothing = frozenset({"batch", "heads"})
     is_sdpa = True
     refusals = REFUSALS
@@ -58,12 +63,7 @@ class SdpaPlugin(KernelPlugin[Sdpa]):
             args.append("is_causal=True")
         if spec.dropout_p:
             args.append(f"dropout_p={spec.dropout_p!r}")
-        if scene.scale_varies:
-            args.append("scale=scale")
-        elif spec.scale_from != "constant":
-            args.append(f"scale={scene.scale_text(None, spec.scale_from)}")
-        elif spec.scale is not None:
-            args.append(f"scale={spec.scale!r}")
+        args += scale_argument(scene, spec)
         if spec.enable_gqa:
             args.append("enable_gqa=True")
         body = Body([f"F.scaled_dot_product_attention({', '.join(args)}){finish}"])
@@ -97,12 +97,8 @@ class SdpaPlugin(KernelPlugin[Sdpa]):
     def propagates_nan(self, kernel: Sdpa) -> bool:
         return True
 
-    def with_scale_from(self, kernel: Sdpa, source: ScaleFrom) -> Sdpa:
-        return replace(kernel, scale=None, scale_from=source)
-
     def takes_argument(self, kernel: Sdpa, argument: Argument) -> bool:
-        scaled = kernel.scale is not None or kernel.scale_from != "constant"
-        return argument.what == "number" or not (scaled or argument.given == "tensor")
+        return argument.what == "number" or not (has_scale(kernel) or argument.given == "tensor")
 
     def gqa_enabled(self, kernel: Sdpa) -> bool:
         return kernel.enable_gqa or kernel.input_rank == 5

@@ -6,14 +6,17 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from attnfuzz.actors.shard import Tally
+from attnfuzz.fuzz.campaign import findings_queue
 from attnfuzz.fuzz.pool.tasks import Answer, RunTask, ShardTask, Task
 from attnfuzz.generators.kernels.specs import Handwritten, Sdpa
 from attnfuzz.generators.model.codec import program_id
 from attnfuzz.generators.model.masks import Causal
 from attnfuzz.generators.model.outcome import Cost, Outcome
 from attnfuzz.generators.model.program import Compile, Program, Shape
-from tests.support.fake_campaign import run
+from tests.support.fake_campaign import CONFIG, run
 from tests.support.fake_pool import PASSED, FakePool, judged, raised, wrong
 
 
@@ -94,3 +97,46 @@ def test_what_costs_alike_is_minimized_by_its_kind_and_the_worst_first(tmp_path:
     last = {name: at for at, name in enumerate(pool.order)}
     assert sorted(last, key=last.__getitem__) == ["out", "compile_error", "dq"]
     assert set(pool.order[: last["out"]]) == set(last)
+
+
+NARROW = replace(WRONG, shape=Shape(kv_len=16, head_dim=40))
+
+
+class SharedKeyPool(FakePool):
+    """A shard with wrong results of two causes that share a key; notes which is run when."""
+
+    def __init__(self) -> None:
+        super().__init__(size=1)
+        self.order: list[str] = []
+
+    def answer(self, task: Task) -> Answer:
+        if isinstance(task, ShardTask):
+            tally = Tally(task.shard)
+            for program in (WRONG, NARROW):
+                tally.add(program, self.judged(program))
+            return tally.report(1.0, 0.0)
+        if not isinstance(task, RunTask):
+            return super().answer(task)
+        names = {WRONG: "wide", NARROW: "narrow"}
+        self.order += [names.get(one, "simpler") for one in task.programs]
+        return [self.judged(program) for program in task.programs]
+
+    def judged(self, program: Program) -> Outcome:
+        if program.shape.head_dim == 40 and program.kernel == WRONG.kernel:
+            return wrong("out")
+        return judged(program, fresh=True)
+
+
+@pytest.mark.parametrize("late_s", [0.0, 1e6], ids=["late", "in time"])
+def test_what_waits_too_long_behind_one_of_its_key_is_confirmed_and_waits_on(
+    late_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(findings_queue, "LATE_S", late_s)
+    pool = SharedKeyPool()
+    buckets = run(tmp_path, pool, shards=1, shipped=False)
+    assert len(buckets) == 2
+    assert len({bucket.strong for bucket in buckets}) == 1
+    runs, simpler = CONFIG.confirm_runs, pool.order.index("simpler")
+    assert pool.order[:runs] == ["wide"] * runs
+    assert pool.order.count("narrow") == runs, "it is confirmed once"
+    assert ("narrow" in pool.order[:simpler]) == (late_s == 0.0)

@@ -19,7 +19,8 @@ from attnfuzz.actors.shard import Shard, ShardReport
 from attnfuzz.corpus.store.rows import RETRIED
 from attnfuzz.corpus.store.store import Store
 from attnfuzz.fuzz.campaign.config import CampaignConfig
-from attnfuzz.fuzz.campaign.findings_queue import FindingsQueue, Work
+from attnfuzz.fuzz.campaign.finding_stages import Work
+from attnfuzz.fuzz.campaign.findings_queue import FindingsQueue
 from attnfuzz.fuzz.campaign.interruptions import (
     ROOM_BYTES,
     ROOM_S,

@@ -9,7 +9,7 @@ what it cannot finish.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, TypeAlias
 
 from attnfuzz.corpus.bucket import Tried
@@ -21,7 +21,7 @@ from attnfuzz.fuzz.campaign.investigation import Investigation
 from attnfuzz.fuzz.campaign.save_case import keep, keep_variants, script
 from attnfuzz.fuzz.campaign.transitions import Transition
 from attnfuzz.fuzz.pool.stage import Stage
-from attnfuzz.fuzz.pool.tasks import Answer, Task
+from attnfuzz.fuzz.pool.tasks import Answer, Task, target_of
 from attnfuzz.fuzz.reduce.attribute import MAX_RUNS, Attribute, Suspect
 from attnfuzz.fuzz.reduce.confirm import is_flaky
 from attnfuzz.fuzz.reduce.evaluate import depends_on_memory
@@ -87,6 +87,22 @@ class FindingStage(ABC):
 FindingTransition: TypeAlias = Transition[FindingStage]
 
 
+@dataclass(frozen=True)
+class Work:
+    """A task of a stage, given out at `since` on the campaign's clock. Its answer may come when the
+    stage is over."""
+
+    stage: FindingStage
+    task: Task
+    since: float
+
+    @property
+    def hardware(self) -> str | None:
+        """That of the worker on which it was found, where the task is for the same target."""
+        row = self.stage.investigation.row
+        return row.hardware if target_of(self.task) == row.target else None
+
+
 class Attributing(FindingStage):
     """Counterfactuals tell whether a failure without a stack is of a cause that is known."""
 
@@ -102,19 +118,26 @@ class Attributing(FindingStage):
         investigation, context = self.investigation, self.context
         bucket, simpler = self._attribute.bucket, self._attribute.simpler
         investigation.suspects = ()
-        following = Confirming(investigation, context)
         if bucket is None:
             investigation.told_apart = simpler is not None
             if simpler is not None:
                 self.finding.best, self.finding.best_outcome = simpler
-            return Transition(stage=following)
+            return self._look_into()
         context.store.count("attributed", {bucket.id: 1})
         investigation.attributed = bucket
         if is_checked(investigation.id):
-            return Transition(stage=following)
+            return self._look_into()
         bucket, has = context.buckets.get(bucket.id), features(self.finding.program)
         joined = context.buckets.joined(bucket, self.finding.failure, has)
         return Transition(state=State.DUPLICATE, bucket=joined)
+
+    def _look_into(self) -> FindingTransition:
+        """What comes first when there is no bucket to answer for the finding."""
+        if not self.finding.runs:
+            return Transition(stage=Confirming(self.investigation, self.context))
+        if self.context.winding_down:
+            return Transition(parked=True)
+        return Transition(stage=Minimizing(self.investigation, self.context))
 
 
 def is_checked(program: str) -> bool:
@@ -277,11 +300,10 @@ def first_stage(investigation: Investigation, context: Context) -> FindingStage:
     if investigation.row.bucket is not None:
         investigation.bucket = context.buckets.get(investigation.row.bucket)
         return _after_minimizing(investigation, context)
-    row = investigation.row
-    if row.state in (State.CONFIRMED, State.MINIMIZING):
-        return Minimizing(investigation, context)
     if investigation.suspects:
         return Attributing(investigation, context)
+    if investigation.row.state in (State.CONFIRMED, State.MINIMIZING):
+        return Minimizing(investigation, context)
     return Confirming(investigation, context)
 
 

@@ -2,15 +2,13 @@
 
 Each stage's result is in the store before the next begins, and a stage that was cut short is simply
 done again: the queue reads what is pending from the store when it is made. Findings that share a
-strong key, and the hardware that they were found on, are looked into one after the other, since the
-first one's bucket mostly answers for the rest.
+key are minimized one after the other: see `campaign.behind`.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from attnfuzz.actors.sandbox.verdict import is_defect, is_of_machine
@@ -20,6 +18,7 @@ from attnfuzz.corpus.known_issues import load_known_issues, match
 from attnfuzz.corpus.signature import signature
 from attnfuzz.corpus.store.rows import KNOWN_CAUSES
 from attnfuzz.corpus.store.store import FailureRow, State, Store
+from attnfuzz.fuzz.campaign.behind import Behind, alike
 from attnfuzz.fuzz.campaign.bucket_assignment import flaky_key
 from attnfuzz.fuzz.campaign.bucket_index import BucketIndex
 from attnfuzz.fuzz.campaign.config import CampaignConfig
@@ -27,13 +26,14 @@ from attnfuzz.fuzz.campaign.context import Context, reliability_of
 from attnfuzz.fuzz.campaign.finding_stages import (
     FindingStage,
     FindingTransition,
+    Work,
     first_stage,
     suspects_of,
 )
-from attnfuzz.fuzz.campaign.investigation import Investigation
+from attnfuzz.fuzz.campaign.investigation import LATE_S, Investigation
 from attnfuzz.fuzz.campaign.known_buckets import load_known
 from attnfuzz.fuzz.campaign.waits import Waiting
-from attnfuzz.fuzz.pool.tasks import Answer, Task, cpu_s, target_of
+from attnfuzz.fuzz.pool.tasks import Answer, cpu_s
 from attnfuzz.fuzz.reduce.attribute import Suspect
 from attnfuzz.fuzz.reduce.deadlines import candidate_s, first_deadline_only
 from attnfuzz.generators.model.outcome import Failure
@@ -41,30 +41,11 @@ from attnfuzz.generators.model.outcome import Failure
 MAX_FLAKY_PER_KEY = 3
 """Flaky findings of one key after which further ones are not run again, only recorded as flaky."""
 
-Alike = tuple[str, str | None]
-"""A strong key, and the hardware that it was found on."""
-
 Takes = Callable[[str, str | None], bool]
 """Whether a worker is free for a target, on that hardware (None: any)."""
 
 MAX_OTHERS_PER_KEY = 2
 """Findings of one other key that one investigation may bring in."""
-
-
-@dataclass(frozen=True)
-class Work:
-    """A task of a stage, given out at `since` on the campaign's clock. Its answer may come when the
-    stage is over."""
-
-    stage: FindingStage
-    task: Task
-    since: float
-
-    @property
-    def hardware(self) -> str | None:
-        """That of the worker on which it was found, where the task is for the same target."""
-        row = self.stage.investigation.row
-        return row.hardware if target_of(self.task) == row.target else None
 
 
 class FindingsQueue:
@@ -98,7 +79,7 @@ class FindingsQueue:
         )
         self._stages: dict[str, FindingStage] = {}
         self._queue: list[Investigation] = []
-        self._waiting: dict[Alike, deque[FailureRow]] = defaultdict(deque)
+        self._behind = Behind()
         self._flaky = Counter(
             flaky_key(row) for row in store.failures(state=State.FLAKY) if row.runs
         )
@@ -131,7 +112,7 @@ class FindingsQueue:
     def waits_s(self) -> float:
         """For how many seconds the finding has waited that has waited longest for its first run,
         while others were looked into; 0 where none waits."""
-        behind = [row.program_id for rows in self._waiting.values() for row in rows]
+        behind = [row.program_id for row in self._behind]
         return self._unrun.seconds([*behind, *(one.id for one in self._queue)])
 
     @property
@@ -142,8 +123,8 @@ class FindingsQueue:
     @property
     def pending(self) -> int:
         """Findings with which something is left to do."""
-        waiting = sum(len(rows) for rows in self._waiting.values())
-        return len(self._context.active) + len(self._queue) + waiting + self._parked
+        there = (self._context.active, self._queue, self._behind)
+        return sum(len(some) for some in there) + self._parked
 
     def wind_down(self) -> None:
         """Time is nearly up: minimizing keeps the best so far, and nothing new is begun."""
@@ -159,16 +140,17 @@ class FindingsQueue:
             self._stages[investigation.id].wind_down()
             self._advance(investigation)
 
-    def receive(self, row: FailureRow) -> None:
-        """Takes in a recorded failure with which something is left to do."""
+    def receive(self, row: FailureRow, waited: bool = False) -> None:
+        """Takes in a recorded failure with which something is left to do; it may have `waited`
+        behind another of its key."""
         if is_of_machine(row.outcome):
             self._store.update_failure(row.program_id, State.SET_ASIDE)
             return
-        self._unrun.begin(row.program_id, candidate_s(row.outcome, self._context.deadlines))
+        self._waits_since(row)
         suspects: Sequence[Suspect] = ()
         if row.bucket is None:
             bucket = self._explained_by(row)
-            suspects = self._suspects(row)
+            suspects = self._suspects(row, waited)
             if bucket is not None and not suspects:
                 self._take_duplicate(row, bucket)
                 return
@@ -176,11 +158,21 @@ class FindingsQueue:
                 self._unrun.end(row.program_id, behind=True)
                 self._store.update_failure(row.program_id, State.FLAKY)
                 return
-            alike = _alike(row)
-            if any(_alike(one.row) == alike for one in (*self._context.active, *self._queue)):
-                self._waiting[alike].append(row)
+            if self._alike(row):
+                self._behind.put(row)
                 return
         self._add(row, suspects)
+
+    def _waits_since(self, row: FailureRow) -> float:
+        """Since when a finding waits for its first run, on the campaign's clock; one that was run
+        before does not wait for it."""
+        seconds = candidate_s(row.outcome, self._context.deadlines)
+        return self._clock() if row.runs else self._unrun.begin(row.program_id, seconds)
+
+    def _alike(self, row: FailureRow) -> list[Investigation]:
+        """The other findings of its key that are in the queue or under investigation."""
+        there = (*self._context.active, *self._queue)
+        return [one for one in there if alike(one.row) == alike(row) and one.row is not row]
 
     def _explained_by(self, row: FailureRow) -> Bucket | None:
         """The bucket that a failure is of by its key, and where that has no stack by all that its
@@ -189,16 +181,16 @@ class FindingsQueue:
             return None
         return self.buckets.assign(_failure(row), row.program, row.target)
 
-    def _suspects(self, row: FailureRow) -> list[Suspect]:
-        """The buckets of which a run or two can tell whether the failure is theirs."""
-        fresh = row.state is State.NEW and not self._context.winding_down
-        return suspects_of(row, self._context) if fresh else []
+    def _suspects(self, row: FailureRow, waited: bool = False) -> list[Suspect]:
+        """The buckets of which a run or two can tell whether the failure is theirs: asked of what
+        is new, and of what is confirmed and has `waited` for another's bucket."""
+        asked = row.state is State.NEW or (waited and row.state is State.CONFIRMED)
+        return suspects_of(row, self._context) if asked and not self._context.winding_down else []
 
     def _seems_known(self, row: FailureRow) -> bool:
         """Whether the one that it waits behind comes last, as it seems known."""
-        keys, alike = self.buckets.keys(), _alike(row)
-        there = (*self._context.active, *self._queue)
-        return any(one.is_known(keys) for one in there if _alike(one.row) == alike)
+        keys = self.buckets.keys()
+        return any(one.is_known(keys) for one in self._alike(row))
 
     def _take_duplicate(self, row: FailureRow, bucket: Bucket) -> None:
         self._unrun.end(row.program_id, behind=True, known=bucket.known_issue is not None)
@@ -211,8 +203,7 @@ class FindingsQueue:
         context, failure = self._context, _failure(row)
         known = match(failure, row.program, context.environment_of(row), context.issues)
         seconds = candidate_s(row.outcome, context.deadlines)
-        since = self._unrun.begin(row.program_id, seconds)
-        investigation = Investigation(row, known, seconds, since, suspects)
+        investigation = Investigation(row, known, seconds, self._waits_since(row), suspects)
         self._stages[investigation.id] = first_stage(investigation, context)
         self._queue.append(investigation)
 
@@ -225,6 +216,7 @@ class FindingsQueue:
         """
         looked_at: set[str] = set()
         self.lacks_worker = False
+        self._release_late()
         while True:  # one that has nothing left to do may bring those back that waited for it
             there = [
                 one for one in (*self._context.active, *self._queue) if one.id not in looked_at
@@ -248,6 +240,14 @@ class FindingsQueue:
                     self._at_work.append(investigation)
                     self._unrun.end(investigation.id, known=investigation.is_known(keys))
                     return work
+
+    def _release_late(self) -> None:
+        """Cheap findings that have waited behind others of a key for too long are confirmed before
+        those leave."""
+        if not self._context.winding_down:
+            late = self._behind.take_if(lambda row: self._unrun.is_late(row.program_id, LATE_S))
+            for row in late:
+                self._add(row, self._suspects(row))
 
     def _holds_a_worker(self, investigation: Investigation, finding: bool) -> bool:
         """Whether an expensive finding has all the workers that it may have."""
@@ -333,6 +333,8 @@ class FindingsQueue:
             self._count_cpu(investigation, known=True)
         if following.state is State.FLAKY or following.withdrawn is not None:
             self._flaky[flaky_key(investigation.row)] += 1
+        if following.state is State.CONFIRMED and self._is_one_of_many(investigation):
+            return self._wait_to_be_minimized(investigation)
         if following.stage is not None:
             self._stages[investigation.id] = following.stage
             return
@@ -341,15 +343,31 @@ class FindingsQueue:
         if again is not None:
             self.receive(again)
 
+    def _is_one_of_many(self, investigation: Investigation) -> bool:
+        """Whether the bucket of another finding that is confirmed will probably answer for it."""
+        if investigation.told_apart or investigation.attributed:
+            return False
+        return any(one.finding.runs for one in self._alike(investigation.row))
+
+    def _wait_to_be_minimized(self, investigation: Investigation) -> None:
+        """It is confirmed, and another of its key is looked into."""
+        self._take_out(investigation)
+        row = self._store.failure(investigation.id)
+        assert row is not None
+        self._behind.put(row)
+
     def _leave(self, investigation: Investigation) -> None:
         """Out of the queue; those that waited for its bucket are looked at again."""
+        self._take_out(investigation)
+        known = investigation.is_known(self.buckets.keys())
+        for row in self._behind.take(investigation.row):
+            self._unrun.end(row.program_id, behind=True, known=known)
+            self.receive(row, waited=True)
+
+    def _take_out(self, investigation: Investigation) -> None:
         self._context.active.remove(investigation)
         self._count_cpu(investigation)
         del self._stages[investigation.id]
-        known = investigation.is_known(self.buckets.keys())
-        for row in self._waiting.pop(_alike(investigation.row), deque()):
-            self._unrun.end(row.program_id, behind=True, known=known)
-            self.receive(row)
 
     def close(self) -> None:
         """Counts what was spent on the findings that are still under investigation."""
@@ -358,7 +376,7 @@ class FindingsQueue:
         keys = self.buckets.keys()
         for investigation in self._queue:
             self._unrun.end(investigation.id, known=investigation.is_known(keys))
-        for row in (row for rows in self._waiting.values() for row in rows):
+        for row in self._behind:
             self._unrun.end(row.program_id, behind=True, known=self._seems_known(row))
 
     def _count_cpu(self, investigation: Investigation, known: bool = False) -> None:
@@ -387,10 +405,6 @@ class FindingsQueue:
             row = self._store.add_failure(program, outcome, target=target, hardware=hardware)
             if row is not None:
                 self.receive(row)
-
-
-def _alike(row: FailureRow) -> Alike:
-    return row.strong, row.hardware
 
 
 def _failure(row: FailureRow) -> Failure:

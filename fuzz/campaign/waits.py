@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -88,6 +89,11 @@ class Waiting:
         if cheap:
             what = KNOWN if known else BEHIND if behind else FIRST_RUN
             self.longest[what] = max(self.longest.get(what, 0.0), self._clock() - since)
+
+    def is_late(self, name: str, seconds: float) -> bool:
+        """Whether a cheap finding has waited for longer than `seconds`."""
+        since, cheap = self._since.get(name, (math.inf, False))
+        return cheap and self._clock() - since > seconds
 
     def seconds(self, names: Iterable[str]) -> float:
         """For how long the one of `names` waits that waits longest; 0 where none does."""

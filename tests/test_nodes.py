@@ -171,10 +171,11 @@ for step in (two, one) if rank == 3 else (one, two): step()
 
 
 def test_a_rank_of_the_other_node_that_never_ends_misses_the_deadline(pool: RayPool) -> None:
-    body = "import threading\nif rank == 2: threading.Event().wait()"
-    # All ranks have begun by then, on a busy machine too.
+    # All ranks have met before one ends, on a busy machine too.
+    body = "import threading\ndist.barrier()\nif rank == 2: threading.Event().wait()"
     failure = failure_of(pool, body, check=8.0)
-    assert (failure.kind, failure.phase) == (FailureKind.HANG, Phase.CHECK)
+    assert failure.kind is FailureKind.HANG, failure
+    assert failure.phase in (Phase.EAGER, Phase.CHECK), "as far as the machine has let them come"
     assert "rank 2" in failure.evidence["ranks"]
 
 

@@ -171,11 +171,15 @@ for step in (two, one) if rank == 3 else (one, two): step()
 
 
 def test_a_rank_of_the_other_node_that_never_ends_misses_the_deadline(pool: RayPool) -> None:
-    # All ranks have met before one ends, on a busy machine too.
-    body = "import threading\ndist.barrier()\nif rank == 2: threading.Event().wait()"
+    # All ranks have met before one ends, on a busy machine too; a second call meets no more.
+    body = """
+import threading
+if not hasattr(dist, "have_met"):
+    dist.have_met = dist.barrier()
+if rank == 2: threading.Event().wait()
+"""
     failure = failure_of(pool, body, check=8.0)
-    assert failure.kind is FailureKind.HANG, failure
-    assert failure.phase in (Phase.EAGER, Phase.CHECK), "as far as the machine has let them come"
+    assert (failure.kind, failure.phase) == (FailureKind.HANG, Phase.CHECK), failure
     assert "rank 2" in failure.evidence["ranks"]
 
 

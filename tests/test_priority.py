@@ -63,8 +63,10 @@ def test_what_shows_seldom_does_not_hold_up_what_always_shows(tmp_path: Path) ->
 WRONG = Program(kernel=Handwritten(), shape=Shape(kv_len=48, batch=3))
 
 
-class ThreePool(FakePool):
-    """A shard with a compile error and wrong results of two causes; notes what is run after it."""
+class OneShardPool(FakePool):
+    """A shard of `programs`, one worker; `order` names what is run after it."""
+
+    programs: tuple[Program, ...]
 
     def __init__(self) -> None:
         super().__init__(size=1)
@@ -73,15 +75,35 @@ class ThreePool(FakePool):
     def answer(self, task: Task) -> Answer:
         if isinstance(task, ShardTask):
             tally = Tally(task.shard)
-            for program in (MASKED, WRONG, replace(WRONG, kernel=Sdpa(), shape=Shape(q_len=17))):
+            for program in self.programs:
                 tally.add(program, self.judged(program))
             return tally.report(1.0, 0.0)
         if not isinstance(task, RunTask):
             return super().answer(task)
         outcomes = [self.judged(program) for program in task.programs]
-        for failure in (one.failure for one in outcomes if one.failure):
-            self.order.append(failure.diffs[0].output if failure.diffs else failure.kind.value)
+        for program, outcome in zip(task.programs, outcomes, strict=True):
+            self.order += self.names(program, outcome)
         return outcomes
+
+    def judged(self, program: Program) -> Outcome:
+        """What a program does."""
+        raise NotImplementedError
+
+    def names(self, program: Program, outcome: Outcome) -> list[str]:
+        """What is noted of a run."""
+        raise NotImplementedError
+
+
+class ThreePool(OneShardPool):
+    """A compile error and wrong results of two causes."""
+
+    programs = (MASKED, WRONG, replace(WRONG, kernel=Sdpa(), shape=Shape(q_len=17)))
+
+    def names(self, program: Program, outcome: Outcome) -> list[str]:
+        failure = outcome.failure
+        if failure is None:
+            return []
+        return [failure.diffs[0].output if failure.diffs else failure.kind.value]
 
     def judged(self, program: Program) -> Outcome:
         if program.mask is None and program.shape.q_len == 17:
@@ -102,24 +124,13 @@ def test_what_costs_alike_is_minimized_by_its_kind_and_the_worst_first(tmp_path:
 NARROW = replace(WRONG, shape=Shape(kv_len=16, head_dim=40))
 
 
-class SharedKeyPool(FakePool):
-    """A shard with wrong results of two causes that share a key; notes which is run when."""
+class SharedKeyPool(OneShardPool):
+    """Wrong results of two causes that share a key."""
 
-    def __init__(self) -> None:
-        super().__init__(size=1)
-        self.order: list[str] = []
+    programs = (WRONG, NARROW)
 
-    def answer(self, task: Task) -> Answer:
-        if isinstance(task, ShardTask):
-            tally = Tally(task.shard)
-            for program in (WRONG, NARROW):
-                tally.add(program, self.judged(program))
-            return tally.report(1.0, 0.0)
-        if not isinstance(task, RunTask):
-            return super().answer(task)
-        names = {WRONG: "wide", NARROW: "narrow"}
-        self.order += [names.get(one, "simpler") for one in task.programs]
-        return [self.judged(program) for program in task.programs]
+    def names(self, program: Program, outcome: Outcome) -> list[str]:
+        return [{WRONG: "wide", NARROW: "narrow"}.get(program, "simpler")]
 
     def judged(self, program: Program) -> Outcome:
         if program.shape.head_dim == 40 and program.kernel == WRONG.kernel:

@@ -159,8 +159,7 @@ class FindingsQueue:
                 self._store.update_failure(row.program_id, State.FLAKY)
                 return
             if self._alike(row):
-                self._behind.put(row)
-                return
+                return self._behind.put(row)
         self._add(row, suspects)
 
     def _waits_since(self, row: FailureRow) -> float:

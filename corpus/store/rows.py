@@ -137,6 +137,12 @@ class FailureRow:
             raise ValueError(mismatch("program_id", expected, self.program_id))
 
     @property
+    def failure(self) -> Failure:
+        """How the program fails."""
+        assert self.outcome.failure is not None
+        return self.outcome.failure
+
+    @property
     def simplest(self) -> tuple[Program, Failure]:
         """The simplest program so far that fails alike, and its failure."""
         failure = (self.best_outcome or self.outcome).failure

@@ -294,8 +294,7 @@ class Store:
         with self._writing() as connection:
             rows = self._failures(connection, FAILURES.c.state.not_in(sorted(ENDS)))
             for row in rows:
-                assert row.outcome.failure is not None
-                strong = signature(row.outcome.failure, row.program).strong
+                strong = signature(row.failure, row.program).strong
                 if strong != row.strong:
                     this = FAILURES.c.number == row.number
                     connection.execute(update(FAILURES).where(this).values(strong=strong))

@@ -45,7 +45,7 @@ class Behind:
 
     def take_if(self, late: Callable[[FailureRow], bool]) -> list[FailureRow]:
         """Those that were never run, whose key causes share and that are `late` wait no more."""
-        taken = [row for row in self if not row.runs and _is_shared(row) and late(row)]
+        taken = [row for row in self if not row.runs and late(row) and _is_shared(row)]
         for row in taken:
             self._rows[alike(row)].remove(row)
         return taken
@@ -53,5 +53,4 @@ class Behind:
 
 def _is_shared(row: FailureRow) -> bool:
     """Whether several causes may have the key."""
-    failure = row.outcome.failure
-    return failure is not None and signature(failure, row.program).needs_trigger
+    return signature(row.failure, row.program).needs_trigger

@@ -67,7 +67,5 @@ def bucket_for(
 def flaky_key(row: FailureRow) -> tuple[str, frozenset[str]]:
     """What flaky findings are counted by: the strong key, and where many causes share that, the
     sorts of things that the program has."""
-    failure = row.outcome.failure
-    assert failure is not None
-    shared = signature(failure, row.program).needs_trigger
+    shared = signature(row.failure, row.program).needs_trigger
     return row.strong, coarse(features(row.program)) if shared else frozenset()

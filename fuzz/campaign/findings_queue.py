@@ -36,7 +36,6 @@ from attnfuzz.fuzz.campaign.waits import Waiting
 from attnfuzz.fuzz.pool.tasks import Answer, cpu_s
 from attnfuzz.fuzz.reduce.attribute import Suspect
 from attnfuzz.fuzz.reduce.deadlines import candidate_s, first_deadline_only
-from attnfuzz.generators.model.outcome import Failure
 
 MAX_FLAKY_PER_KEY = 3
 """Flaky findings of one key after which further ones are not run again, only recorded as flaky."""
@@ -178,7 +177,7 @@ class FindingsQueue:
         program has."""
         if row.bucket is not None:
             return None
-        return self.buckets.assign(_failure(row), row.program, row.target)
+        return self.buckets.assign(row.failure, row.program, row.target)
 
     def _suspects(self, row: FailureRow, waited: bool = False) -> list[Suspect]:
         """The buckets of which a run or two can tell whether the failure is theirs: asked of what
@@ -188,18 +187,17 @@ class FindingsQueue:
 
     def _seems_known(self, row: FailureRow) -> bool:
         """Whether the one that it waits behind comes last, as it seems known."""
-        keys = self.buckets.keys()
-        return any(one.is_known(keys) for one in self._alike(row))
+        return any(one.is_known(self.buckets.keys()) for one in self._alike(row))
 
     def _take_duplicate(self, row: FailureRow, bucket: Bucket) -> None:
         self._unrun.end(row.program_id, behind=True, known=bucket.known_issue is not None)
-        joined = self.buckets.joined(bucket, _failure(row))
+        joined = self.buckets.joined(bucket, row.failure)
         self._store.update_failure(row.program_id, State.DUPLICATE, bucket=joined)
         self.buckets.put(joined)
 
     def _add(self, row: FailureRow, suspects: Sequence[Suspect]) -> None:
         """Puts a failure into the queue, at the stage that its state says."""
-        context, failure = self._context, _failure(row)
+        context, failure = self._context, row.failure
         known = match(failure, row.program, context.environment_of(row), context.issues)
         seconds = candidate_s(row.outcome, context.deadlines)
         investigation = Investigation(row, known, seconds, self._waits_since(row), suspects)
@@ -244,9 +242,12 @@ class FindingsQueue:
         """Cheap findings that have waited behind others of a key for too long are confirmed before
         those leave."""
         if not self._context.winding_down:
-            late = self._behind.take_if(lambda row: self._unrun.is_late(row.program_id, LATE_S))
-            for row in late:
+            for row in self._behind.take_if(self._is_late):
                 self._add(row, self._suspects(row))
+
+    def _is_late(self, row: FailureRow) -> bool:
+        late = self._unrun.is_late(row.program_id, LATE_S)
+        return late and self._flaky[flaky_key(row)] < MAX_FLAKY_PER_KEY
 
     def _holds_a_worker(self, investigation: Investigation, finding: bool) -> bool:
         """Whether an expensive finding has all the workers that it may have."""
@@ -404,8 +405,3 @@ class FindingsQueue:
             row = self._store.add_failure(program, outcome, target=target, hardware=hardware)
             if row is not None:
                 self.receive(row)
-
-
-def _failure(row: FailureRow) -> Failure:
-    assert row.outcome.failure is not None
-    return row.outcome.failure

@@ -19,7 +19,8 @@ import typer
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 
-from attnfuzz.actors.targets.registry import DEFAULT, TARGETS
+from attnfuzz.actors.targets.folders import DEFAULT
+from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.fuzz import errors
 from attnfuzz.fuzz.errors import UserError, user_path
 from attnfuzz.generators.strategies.swarm import PROFILES

@@ -10,3 +10,6 @@ from __future__ import annotations
 
 TARGET_FOLDERS = ("cpu", "accelerator", "virtual_card", "interpreted_card", "virtual_npu")
 """Of the sorts of target, in the order in which their targets are listed."""
+
+DEFAULT = "cpu"
+"""The target that every machine has, and that is meant where none is named."""

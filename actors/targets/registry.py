@@ -15,9 +15,6 @@ TARGETS: dict[str, Target] = {
     for target in importlib.import_module(f"attnfuzz.actors.targets.{folder}.target").TARGETS
 }
 
-DEFAULT = "cpu"
-"""The one that every machine has, and that is meant where none is named."""
-
 
 def target_for(seed: int, index: int, weights: Mapping[str, float]) -> str:
     """The target of shard `index` of a campaign, with the given relative weights."""

@@ -24,7 +24,8 @@ from pydantic import (
 )
 
 from attnfuzz.actors.sandbox.job import Deadlines, Limits
-from attnfuzz.actors.targets.registry import DEFAULT, TARGETS
+from attnfuzz.actors.targets.folders import DEFAULT
+from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.actors.targets.target import DEVICE_KERNELS
 from attnfuzz.fuzz.errors import UserError
 from attnfuzz.fuzz.reduce.variants import BASELINE

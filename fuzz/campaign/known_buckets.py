@@ -27,7 +27,8 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 
-from attnfuzz.actors.targets.registry import DEFAULT, TARGETS
+from attnfuzz.actors.targets.folders import DEFAULT
+from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.corpus.bucket import Bucket, coarse, wrong_outputs
 from attnfuzz.corpus.case import SHIPPED, Case, find_cases, id_of, read_bucket, read_case
 from attnfuzz.corpus.decisions.events import sentence

@@ -17,7 +17,7 @@ from pathlib import Path
 from attnfuzz.actors.runs import RunSettings
 from attnfuzz.actors.sandbox.job import Deadlines
 from attnfuzz.actors.sandbox.verdict import is_defect
-from attnfuzz.actors.targets.registry import DEFAULT
+from attnfuzz.actors.targets.folders import DEFAULT
 from attnfuzz.corpus.case import Case, case_folders, read_case
 from attnfuzz.corpus.decisions.events import Event, FixedIn, Seen, Tried
 from attnfuzz.corpus.decisions.history import history

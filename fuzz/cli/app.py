@@ -36,7 +36,6 @@ from attnfuzz.fuzz.cli import (
     triage,
 )
 from attnfuzz.fuzz.cli.common import emit, note
-from attnfuzz.fuzz.environment import version
 from attnfuzz.fuzz.errors import (
     EXIT_BAD_INPUT,
     EXIT_DEFECT,
@@ -72,6 +71,8 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
+        from attnfuzz.fuzz.environment import version
+
         typer.echo(f"attnfuzz {version('attnfuzz')}, torch {version('torch')}")
         raise typer.Exit
 

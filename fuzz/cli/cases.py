@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from attnfuzz.actors.targets.registry import DEFAULT
+from attnfuzz.actors.targets.folders import DEFAULT
 from attnfuzz.fuzz import shipped
 from attnfuzz.fuzz.cli.common import check_function, check_target, python_files
 from attnfuzz.fuzz.errors import user_path

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from attnfuzz.actors.targets.registry import TARGETS
-from attnfuzz.fuzz.environment import check_interpreter
 from attnfuzz.fuzz.errors import UserError
 from attnfuzz.fuzz.report.escape import plain
 from attnfuzz.generators.reading.complaints import mismatch
@@ -101,6 +99,7 @@ def python_files(paths: Sequence[Path] | None) -> tuple[Path, ...]:
 def interpreter(toolchain: str | None, torch: bool = True) -> str:
     """The interpreter of a toolchain, given by name or path, as an absolute path, our own by
     default; UserError where it is none, or has no torch if `torch`."""
+    from attnfuzz.fuzz.environment import check_interpreter
     from attnfuzz.fuzz.toolchains.named import resolve
 
     if toolchain is None:
@@ -113,6 +112,8 @@ def interpreter(toolchain: str | None, torch: bool = True) -> str:
 def check_target(target: str, program: Program, where: str, preload: bool) -> None:
     """Raises UserError unless `program`, read from `where`, can be run on `target`; `preload`:
     files are loaded before it."""
+    from attnfuzz.actors.targets.registry import TARGETS
+
     if target not in TARGETS:
         raise UserError(mismatch("--target", f"one of {', '.join(TARGETS)}", repr(target)))
     unfit = TARGETS[target].unfit(program, preload)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from attnfuzz.actors.targets.registry import DEFAULT, TARGETS
+from attnfuzz.actors.targets.folders import DEFAULT
 from attnfuzz.fuzz.cli.common import (
     MAX_WORKERS,
     AllowFunction,
@@ -90,6 +90,7 @@ def minimize(
     files, python = python_files(preload), interpreter(toolchain)
     check_target(target, loaded, program, bool(files))
 
+    from attnfuzz.actors.targets.registry import TARGETS
     from attnfuzz.fuzz.campaign.config import CampaignConfig
     from attnfuzz.fuzz.campaign.known_buckets import load_known
     from attnfuzz.fuzz.campaign.save_case import script_for

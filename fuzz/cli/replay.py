@@ -22,7 +22,6 @@ from attnfuzz.fuzz.cli.common import (
     interpreter,
     note,
 )
-from attnfuzz.fuzz.environment import differences
 from attnfuzz.fuzz.errors import EXIT_CHANGED
 from attnfuzz.fuzz.report.counted import counted
 from attnfuzz.fuzz.report.escape import say
@@ -225,6 +224,7 @@ def _print_changes(
     cases: Sequence[Case], results: Sequence[Replayed], there: Sequence[dict[str, str]]
 ) -> None:
     """What differs between where the changed cases were recorded and where they ran."""
+    from attnfuzz.fuzz.environment import differences
     from attnfuzz.fuzz.report.tables import facts
 
     shown: list[dict[str, tuple[str, str]]] = []
@@ -244,6 +244,8 @@ def _print_changes(
 
 
 def _json(folder: Path, case: Case, result: Replayed, now: dict[str, str]) -> dict[str, Any]:
+    from attnfuzz.fuzz.environment import differences
+
     differs = differences(dict(case.environment), now)
     return {
         "path": str(folder),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from attnfuzz.actors.targets.registry import DEFAULT
+from attnfuzz.actors.targets.folders import DEFAULT
 from attnfuzz.fuzz.cli.common import (
     AllowFunction,
     Json,

@@ -13,7 +13,8 @@ from pathlib import Path
 from attnfuzz.actors.sandbox.job import Deadlines, launched_ranks_of
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.scripts import run_repro
-from attnfuzz.actors.targets.registry import DEFAULT, TARGETS
+from attnfuzz.actors.targets.folders import DEFAULT
+from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.fuzz.campaign.save_case import portable
 from attnfuzz.fuzz.issue.bisection import DEADLINE_S, answer, bisecting, no_bisection
 from attnfuzz.fuzz.issue.labels import compiles

@@ -9,7 +9,8 @@ from pathlib import Path
 from attnfuzz.actors.sandbox.sandbox import SandboxError
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.targets.availability import targets
-from attnfuzz.actors.targets.registry import DEFAULT, TARGETS
+from attnfuzz.actors.targets.folders import DEFAULT
+from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.actors.worker import WorkerConfig
 from attnfuzz.fuzz.environment import check_packages, lacks_package
 from attnfuzz.fuzz.errors import UserError

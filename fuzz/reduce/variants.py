@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from attnfuzz.actors.runs import RunSettings
 from attnfuzz.actors.sandbox.verdict import is_defect
-from attnfuzz.actors.targets.registry import DEFAULT
+from attnfuzz.actors.targets.folders import DEFAULT
 from attnfuzz.fuzz.pool.stage import outcomes_of
 from attnfuzz.fuzz.pool.tasks import Answer, RunTask, Task, TaskFailed, WorkerDied
 from attnfuzz.fuzz.reduce.judges import Judge

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 
-from attnfuzz.actors.targets.registry import DEFAULT
+from attnfuzz.actors.targets.folders import DEFAULT
 from attnfuzz.corpus.case import BUCKET, Case, id_of
 from attnfuzz.corpus.decisions.observing import note_tried
 from attnfuzz.corpus.decisions.status import status

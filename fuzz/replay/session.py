@@ -16,7 +16,8 @@ from attnfuzz.actors.sandbox.job import Deadlines
 from attnfuzz.actors.sandbox.sandbox import SandboxError
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.targets import availability
-from attnfuzz.actors.targets.registry import DEFAULT, TARGETS
+from attnfuzz.actors.targets.folders import DEFAULT
+from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.corpus.case import Case
 from attnfuzz.fuzz.errors import UserError, user_path
 from attnfuzz.fuzz.pool import opened

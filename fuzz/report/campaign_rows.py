@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from attnfuzz.actors.targets.registry import DEFAULT
+from attnfuzz.actors.targets.folders import DEFAULT
 from attnfuzz.corpus.bucket import Bucket
 from attnfuzz.corpus.case import SHIPPED
 from attnfuzz.corpus.decisions.status import CAME_BACK

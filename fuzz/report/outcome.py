@@ -9,7 +9,8 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from attnfuzz.actors.targets.registry import DEFAULT, TARGETS
+from attnfuzz.actors.targets.folders import DEFAULT
+from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.corpus.signature import signature
 from attnfuzz.fuzz.report.escape import cut, plain
 from attnfuzz.fuzz.report.tables import facts

@@ -14,7 +14,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from attnfuzz.actors.targets.registry import DEFAULT
+from attnfuzz.actors.targets.folders import DEFAULT
 from attnfuzz.corpus.decisions.status import CAME_BACK
 from attnfuzz.fuzz.report.counted import counted
 from attnfuzz.fuzz.report.escape import plain

@@ -74,6 +74,8 @@ PENDING = (
     "torch._dynamo.exc.InternalTorchDynamoError: PendingUnbackedSymbolNotFound: Pending unbacked "
     "symbols {u1} not in returned outputs FakeTensor(..., size=(1, 1, 16, 16)) ((256, …"
 )
+GRAD_OF_AUTOCAST = "RuntimeError: expected scalar type BFloat16 but found Float"
+SHARDS = "AssertionError: LocalTensor shards must be the same to reconcile"
 GROUPS = Shape(q_heads=2)
 UNBACKED = Compile(backend="eager", marks=Marks(kv_len="unbacked"))
 KEPT_ID = (
@@ -221,6 +223,21 @@ ASKED_AND_NOT = [
         PENDING,
         Program(kernel=Handwritten(gqa="expand"), shape=GROUPS, compile=UNBACKED),
         Program(kernel=Handwritten(), shape=GROUPS, compile=UNBACKED),
+    ),
+    (
+        PENDING,
+        Program(kernel=Handwritten(), mask=Causal(), compile=UNBACKED),
+        Program(kernel=Handwritten(), compile=UNBACKED),
+    ),
+    (
+        GRAD_OF_AUTOCAST,
+        Program(transform="grad", autocast="bfloat16"),
+        Program(training=Training(), autocast="bfloat16"),
+    ),
+    (
+        SHARDS,
+        Program(kernel=Handwritten(), mask=KeyPadding(), mesh=Mesh(world_size=2, v="length")),
+        Program(kernel=Handwritten(), mask=Causal(), mesh=Mesh(world_size=2, v="length")),
     ),
     (
         UNSAFE,

@@ -89,6 +89,11 @@ def transforms(program: Program) -> bool:
     return program.transform != "none"
 
 
+def grad_of_autocast(program: Program) -> bool:
+    """Whether the transform `grad` is given a function that computes under autocast."""
+    return program.transform == "grad" and program.autocast is not None
+
+
 def gemm_backends_without_aten(program: Program) -> bool:
     """Whether the options of torch.compile rule out ATen for matrix products."""
     if program.compile is None:

@@ -17,6 +17,12 @@ AUTOGRAD: tuple[Refusal, ...] = (
         why="reentrant checkpointing does not work with torch.autograd.grad",
         needs=conditions.reentrant,
     ),
+    Refusal(
+        pattern=r"expected m1 and m2 to have the same dtype|expected scalar type \S+ but found \S+",
+        why="autocast in a function that torch.func.grad is given casts its forward pass alone",
+        needs=conditions.grad_of_autocast,
+        thread="pytorch/functorch#305",
+    ),
 )
 
 MESH: tuple[Refusal, ...] = (

@@ -7,6 +7,8 @@ from attnfuzz.generators.kernels.handwritten.spec import Handwritten
 from attnfuzz.generators.kernels.refusal import Refusal
 from attnfuzz.generators.kernels.shared_refusals import AUTOGRAD, MESH
 from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.render.dense import may_hide_everything
+from attnfuzz.generators.render.scene import Scene
 
 
 def products_dtypes_may_differ(program: Program) -> bool:
@@ -21,12 +23,20 @@ def exp_sum_over_nothing(program: Program) -> bool:
     return by_maximum and any(kv_len == 0 for _, kv_len in conditions.lengths(program))
 
 
-def expands_to_a_marked_size(program: Program) -> bool:
-    """Whether the keys are expanded to sizes that are constants, as there is one call, and of which
-    one is marked as unbacked."""
+def fixes_a_marked_size(program: Program) -> bool:
+    """Whether a size that is marked as unbacked meets a constant: the keys are expanded to it where
+    there is one call, or there is a mask, whose sizes are never marked."""
     kernel = program.kernel
-    expands = isinstance(kernel, Handwritten) and kernel.gqa == "expand"
-    return expands and not program.calls and conditions.marks_unbacked(program)
+    expands = isinstance(kernel, Handwritten) and kernel.gqa == "expand" and not program.calls
+    return conditions.marks_unbacked(program) and (expands or program.mask is not None)
+
+
+def ranks_may_agree_on_nan(program: Program) -> bool:
+    """Whether a query may see no key, so that a softmax over -inf gives NaN, on simulated ranks."""
+    kernel, mesh = program.kernel, program.mesh
+    infinite = isinstance(kernel, Handwritten) and kernel.fill == "-inf"
+    simulated = mesh is not None and mesh.ranks == "simulated"
+    return infinite and simulated and may_hide_everything(program.mask, Scene(program))
 
 
 HANDWRITTEN: tuple[Refusal, ...] = (
@@ -44,8 +54,13 @@ HANDWRITTEN: tuple[Refusal, ...] = (
     Refusal(
         pattern=r"PendingUnbackedSymbolNotFound: Pending unbacked symbols",
         why="a size that is marked as unbacked is a constant in the function",
-        needs=expands_to_a_marked_size,
+        needs=fixes_a_marked_size,
         thread="pytorch/pytorch#174150",
+    ),
+    Refusal(
+        pattern=r"LocalTensor shards must be the same to reconcile",
+        why="simulated ranks that all hold NaN are not equal for LocalTensor",
+        needs=ranks_may_agree_on_nan,
     ),
 )
 

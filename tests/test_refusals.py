@@ -126,6 +126,7 @@ NO_TILES = (
     "reason: No choices exist for backend. please consider adding ATEN"
 )
 NOTHING_TO_INDEX = "IndexError: index is out of bounds for dimension with size 0"
+NO_BATCH = "IndexError: select(): index 0 out of range for tensor of size [0] at dimension 0"
 FEW_ROWS = "AssertionError: Input shapes should have M >= 1, N >= 1 and K >= 16"
 
 NO_SCORE = (
@@ -163,6 +164,7 @@ ASKED_AND_NOT = [
         Program(kernel=Flex(), compile=Compile(), shape=Shape(q_len=0)),
         Program(kernel=Flex(), compile=Compile()),
     ),
+    (NO_BATCH, Program(kernel=Flex(), shape=Shape(batch=0)), Program(kernel=Flex())),
     (
         FEW_ROWS,
         Program(kernel=Flex(block_mask=BlockMaskSpec(block_size=(128, 1))), mask=Causal()),

@@ -63,6 +63,11 @@ def empty_sequences(program: Program) -> bool:
     return any(0 in pair for pair in lengths(program))
 
 
+def empty_batch(program: Program) -> bool:
+    """Whether the batch is 0 in some call."""
+    return 0 in (program.shape.batch, *(call.batch for call in program.calls))
+
+
 def distributed(program: Program) -> bool:
     """Whether q, k and v are DTensors over a mesh."""
     return program.mesh is not None

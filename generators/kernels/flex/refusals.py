@@ -144,6 +144,11 @@ FLEX: tuple[Refusal, ...] = (
         needs=conditions.empty_sequences,
     ),
     Refusal(
+        pattern=r"IndexError: select\(\): index 0 out of range for tensor of size \[0\]",
+        why="vmap asks the first of a batch of numbers for its dtype, and an empty batch has none",
+        needs=conditions.empty_batch,
+    ),
+    Refusal(
         pattern=r"Dynamo does not know how to trace the Python builtin `_warnings\.warn`",
         why="create_block_mask(_compile=True) is deprecated, and warns so where a graph cannot",
         needs=compiled_block_mask_inside,

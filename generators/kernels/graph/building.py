@@ -12,6 +12,7 @@ from hypothesis.strategies import SearchStrategy
 from attnfuzz.generators.kernels.graph.spec import Another, Graph, MaskForm, Parameter
 from attnfuzz.generators.kernels.graph.steps.arithmetic import Cast, Pointwise
 from attnfuzz.generators.kernels.graph.steps.joins import Cat, Split, Stack
+from attnfuzz.generators.kernels.graph.steps.rotary import Rotation
 from attnfuzz.generators.kernels.graph.steps.step import Step
 from attnfuzz.generators.kernels.graph.steps.views import (
     Contiguous,
@@ -48,6 +49,8 @@ class Forms:
             rank: st.sampled_from(list(permutations(range(rank)))[1:]) for rank in (2, 3, 4, 5)
         }
         self.flag = st.booleans()
+        self.rotated = one_in(3) if has("graph.rotary") else st.just(False)
+        self.rotation = weighted((3, "halves"), (2, "interleaved"), (1, "complex"))
 
 
 @dataclass
@@ -106,6 +109,12 @@ class Builder:
     def give(self, values: Mapping[str, Value]) -> None:
         """Values that are there without a step."""
         self.scope = self.scope.with_values(values)
+
+    def rotation(self) -> Rotation | None:
+        """How queries and keys are rotated by their positions, if they are."""
+        if not self.draw(self.forms.rotated) or int(self.scope.sizes["D"]) % 2:
+            return None
+        return self.draw(self.forms.rotation)
 
     # Moving.
 

@@ -11,7 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from attnfuzz.generators.kernels.graph.steps import arithmetic, attention, joins, state, views
+from attnfuzz.generators.kernels.graph.steps import (
+    arithmetic,
+    attention,
+    joins,
+    rotary,
+    state,
+    views,
+)
 from attnfuzz.generators.kernels.graph.steps.step import Step
 from attnfuzz.generators.kernels.graph.values import Scope, Unfit, Value
 from attnfuzz.generators.render.sizes import Size
@@ -51,6 +58,7 @@ class Flow:
             arithmetic.Norm: self._projected, arithmetic.Linear: self._projected,
             arithmetic.Binary: self._binary, attention.Merge: self._rows,
             attention.Product: self._product, attention.Einsum: self._product,
+            rotary.Rotary: self._rotary,
             attention.MaskScores: self._mask, attention.Softmax: self._softmax,
             attention.LogSumExp: self._softmax, attention.Attend: self._attend,
             state.AttendWritten: self._attend, state.PositionMask: self._position_mask,
@@ -98,6 +106,11 @@ class Flow:
         if _is_length(value.shape[-1]) or any(lengths(weight) for weight in weights):
             raise Unfit(step.operands[0], "expected a last dimension that is not the length")
         return self._of(step, "row", "keys")
+
+    def _rotary(self, step: rotary.Rotary, scope: Scope) -> Role:
+        if not _is_length(scope.values[step.of].shape[step.dim]):
+            raise Unfit("dim", "expected the length: the positions are those of the part")
+        return self._of(step, "row")
 
     def _rows(self, step: Step, scope: Scope) -> Role:
         if {self.roles[name] for name in step.reads()} != {"row"}:

@@ -15,6 +15,7 @@ from attnfuzz.generators.kernels.graph.building import Builder, Forms
 from attnfuzz.generators.kernels.graph.decode import MOST_CALLS, Decode
 from attnfuzz.generators.kernels.graph.spec import Graph, MaskForm
 from attnfuzz.generators.kernels.graph.steps.arithmetic import Norm
+from attnfuzz.generators.kernels.graph.steps.rotary import Rotary, Rotation
 from attnfuzz.generators.kernels.graph.steps.state import (
     Append,
     AttendWritten,
@@ -136,8 +137,11 @@ class DecodeDrawing:
         scope = types.arguments(p, graph, decoding.names_of_sizes(p, decode))
         b = Builder(draw, self.forms, scope, p.q.dtype)
         attending = Attending(b, self.ways, MaskForm(form=kind))
+        rotation = b.rotation()
         b.arrange("q", given, "Hq", "D")
-        keys = self._kept(b, decode, given, "k", "D")
+        if rotation is not None:
+            b.add(Rotary(of="q", to="q", form=rotation))
+        keys = self._kept(b, decode, given, "k", "D", rotation)
         values = self._kept(b, decode, given, "v", "Dv")
         if draw(self.norm) and p.shape.head_dim > 1:
             b.add(Norm(of="q", to="q"))
@@ -151,7 +155,15 @@ class DecodeDrawing:
         returns = ("out", *(("keys", "values") if decode.slots == "appended" else ()))
         return replace(b.graph(given, MaskForm(), returns), decode=decode)
 
-    def _kept(self, b: Builder, decode: Decode, given: str, name: str, dim: Extent) -> str:
+    def _kept(
+        self,
+        b: Builder,
+        decode: Decode,
+        given: str,
+        name: str,
+        dim: Extent,
+        rotation: Rotation | None = None,
+    ) -> str:
         """Keeps keys or values of the part, and gives the name of those of all parts, `[B, Hkv, L,
         D]`."""
         if decode.cache == "bhld":
@@ -161,6 +173,8 @@ class DecodeDrawing:
         elif given != "blhd":
             b.arrange(name, given, "Hkv", dim)
             b.exchange(name, 1, 2)
+        if rotation is not None:
+            b.add(Rotary(of=name, to=name, dim=decode.length_dim, form=rotation))
         b.decorate(name)
         cache, kept, moved = CACHES[name]
         b.add(self._write(b.draw, decode, name, cache, kept))

@@ -12,6 +12,7 @@ from attnfuzz.generators.kernels.graph.spec import Parameter
 from attnfuzz.generators.kernels.graph.steps.arithmetic import Binary, Linear, Norm, Pointwise
 from attnfuzz.generators.kernels.graph.steps.attention import Merge
 from attnfuzz.generators.kernels.graph.steps.joins import Split
+from attnfuzz.generators.kernels.graph.steps.rotary import Rotary
 from attnfuzz.generators.kernels.graph.steps.views import Contiguous, Slice
 from attnfuzz.generators.kernels.graph.values import Value
 from attnfuzz.generators.strategies.draws import one_in, weighted
@@ -60,8 +61,13 @@ class Families:
         return self.returns
 
     def _arranged(self) -> None:
+        form, first = self.b.rotation(), self.at.given == "blhd"
         for name, heads, dim in (("q", "Hq", "D"), ("k", "Hkv", "D"), ("v", "Hkv", "Dv")):
+            if form is not None and name != "v" and first:
+                self.b.add(Rotary(of=name, to=name, dim=1, form=form))
             self.b.arrange(name, self.at.given, heads, dim)  # type: ignore[arg-type]
+            if form is not None and name != "v" and not first:
+                self.b.add(Rotary(of=name, to=name, form=form))
 
     def single(self) -> None:
         """One attention; perhaps keys and values are returned too, as a cache is filled."""
@@ -176,6 +182,9 @@ class Families:
             for name in names[:2]:
                 wide = b.value(name).shape[-1] != 1
                 b.add(Norm(of=name, to=name, form=norm if wide else "rms_norm"))
+        rotation = b.rotation()
+        if rotation is not None:
+            b.add(*(Rotary(of=name, to=name, form=rotation) for name in names[:2]))
         self.attending.attend("q2", "k2", "v2", "out", self.at.mask)
         b.hand_back("out", "merged")
         if draw(self.gated):

@@ -6,6 +6,7 @@ from attnfuzz.generators.kernels.base import Inputs, Loop
 from attnfuzz.generators.kernels.graph import decoding, types
 from attnfuzz.generators.kernels.graph.decode import Decode
 from attnfuzz.generators.kernels.graph.spec import Graph
+from attnfuzz.generators.kernels.graph.steps.rotary import FREQUENCIES
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render.scene import Scene, dtype_argument, naming_extents
 from attnfuzz.generators.render.sizes import commas
@@ -42,6 +43,7 @@ def loop(program: Program, graph: Graph, decode: Decode, taken: tuple[str, ...])
     """The calls of one run; `taken` are those of q, k and v that the graph needs."""
     parts = decode.parts(program.shape.q_len)
     arguments = [parameter.name for parameter in graph.parameters]
+    arguments += [FREQUENCIES] if graph.rotates else []
     arguments += [*graph.caches, *([TABLE] if decode.slots == "pages" else [])]
     further = _further(decode)
     if further:

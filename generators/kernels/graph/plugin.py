@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Loop
 from attnfuzz.generators.kernels.graph import decoding, extents, fit, looping, shrinking, types
 from attnfuzz.generators.kernels.graph.spec import Graph, Parameter
+from attnfuzz.generators.kernels.graph.steps.rotary import FREQUENCIES, frequencies
 from attnfuzz.generators.kernels.graph.steps.state import held
 from attnfuzz.generators.kernels.graph.steps.step import Step
 from attnfuzz.generators.kernels.graph.values import Scope, Value
@@ -66,6 +67,10 @@ class GraphPlugin(KernelPlugin[Graph]):
         if training:
             inputs.learnable = list(inputs.arguments)
         inputs.floating = list(inputs.arguments)
+        if graph.rotates:
+            made = frequencies(scene.head_dim, scene.program.q.dtype)
+            inputs.statements.append(f"{FREQUENCIES} = {made}")
+            inputs.arguments.append(FREQUENCIES)
         if scene.program.mask is not None:
             self._mask(scene, graph, inputs)
         if graph.decode is not None:

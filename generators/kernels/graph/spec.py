@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from attnfuzz.generators.kernels.graph.decode import Decode
+from attnfuzz.generators.kernels.graph.steps.rotary import Rotary
 from attnfuzz.generators.kernels.graph.steps.state import CacheWrite
 from attnfuzz.generators.kernels.graph.steps.step import Step
 from attnfuzz.generators.kernels.graph.steps.union import AnyStep
@@ -82,6 +83,11 @@ class Graph:
         """The names of the caches that its steps write, in the order of the arguments."""
         written = {step.cache for step in self.steps if isinstance(step, CacheWrite)}
         return tuple(sorted(written))
+
+    @property
+    def rotates(self) -> bool:
+        """Whether it is given the frequencies of rotary embeddings."""
+        return any(isinstance(step, Rotary) for step in self.steps)
 
     @property
     def body(self) -> tuple[Step, ...]:

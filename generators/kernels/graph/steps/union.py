@@ -25,6 +25,7 @@ from attnfuzz.generators.kernels.graph.steps.attention import (
     Softmax,
 )
 from attnfuzz.generators.kernels.graph.steps.joins import Cat, Split, Stack
+from attnfuzz.generators.kernels.graph.steps.rotary import Rotary
 from attnfuzz.generators.kernels.graph.steps.state import (
     Append,
     AttendWritten,
@@ -49,7 +50,7 @@ AnyStep = Annotated[
     Permute | Flatten | Unflatten | Unsqueeze | Squeeze | Expand | Slice | Contiguous | Flip
     | Cat | Stack | Split | Cast | Binary | Scale | Pointwise | Linear | Norm
     | Product | Einsum | MaskScores | Softmax | LogSumExp | Merge | Attend | IsZero | ExpandAs
-    | Store | StoreInPages | Append | PositionMask | AttendWritten,
+    | Store | StoreInPages | Append | PositionMask | AttendWritten | Rotary,
     Field(discriminator="kind"),
 ]  # fmt: skip
 """A step, told by its `kind`. A new one is appended."""

@@ -7,6 +7,8 @@ import re
 import pytest
 
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
+from attnfuzz.generators.kernels.graph.decode import Decode
+from attnfuzz.generators.kernels.graph.plainer import alone
 from attnfuzz.generators.kernels.refusals import for_program
 from attnfuzz.generators.kernels.registry import REGISTRY
 from attnfuzz.generators.kernels.shared_refusals import COMPILE
@@ -74,6 +76,7 @@ PENDING = (
     "torch._dynamo.exc.InternalTorchDynamoError: PendingUnbackedSymbolNotFound: Pending unbacked "
     "symbols {u1} not in returned outputs FakeTensor(..., size=(1, 1, 16, 16)) ((256, …"
 )
+DECODING = next(alone(Decode()))
 GRAD_OF_AUTOCAST = "RuntimeError: expected scalar type BFloat16 but found Float"
 SHARDS = "AssertionError: LocalTensor shards must be the same to reconcile"
 GROUPS = Shape(q_heads=2)
@@ -230,6 +233,11 @@ ASKED_AND_NOT = [
         PENDING,
         Program(kernel=Handwritten(), mask=Causal(), compile=UNBACKED),
         Program(kernel=Handwritten(), compile=UNBACKED),
+    ),
+    (
+        PENDING,
+        Program(kernel=DECODING, compile=UNBACKED),
+        Program(kernel=DECODING, compile=Compile(backend="eager")),
     ),
     (
         GRAD_OF_AUTOCAST,

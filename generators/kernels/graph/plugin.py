@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Loop
 from attnfuzz.generators.kernels.graph import decoding, extents, fit, looping, shrinking, types
+from attnfuzz.generators.kernels.graph.refusals import REFUSALS
 from attnfuzz.generators.kernels.graph.spec import Graph, Parameter
 from attnfuzz.generators.kernels.graph.steps.rotary import FREQUENCIES, frequencies
 from attnfuzz.generators.kernels.graph.steps.state import held
@@ -13,7 +14,6 @@ from attnfuzz.generators.kernels.graph.steps.step import Step
 from attnfuzz.generators.kernels.graph.values import Scope, Value
 from attnfuzz.generators.kernels.handwritten.spec import Handwritten
 from attnfuzz.generators.kernels.sdpa.spec import Sdpa
-from attnfuzz.generators.kernels.shared_refusals import AUTOGRAD
 from attnfuzz.generators.model.choices import choices
 from attnfuzz.generators.model.problem import Problem, lengths
 from attnfuzz.generators.model.program import Program, Surround
@@ -38,7 +38,7 @@ class GraphPlugin(KernelPlugin[Graph]):
     spec_class = Graph
     interchangeable = False
     recognised_as_sdpa = True
-    refusals = AUTOGRAD
+    refusals = REFUSALS
 
     # How it is written.
 

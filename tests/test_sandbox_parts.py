@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -17,13 +18,16 @@ import pytest
 
 from attnfuzz.actors.sandbox import confine, ports, procs, stacks, verdict
 from attnfuzz.actors.sandbox.files import drop_headers_since, remove_tree
-from attnfuzz.actors.sandbox.job import Deadlines, Job
+from attnfuzz.actors.sandbox.job import Deadlines, Job, shapes_a_call
 from attnfuzz.actors.sandbox.messages import LONGEST, Messages
 from attnfuzz.actors.sandbox.sandbox import Sandbox, SandboxError
 from attnfuzz.actors.sandbox.scratch import Scratch, ScratchError
 from attnfuzz.actors.sandbox.warm import DONE, LIBRARIES, drop_unfinished
+from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
+from attnfuzz.generators.kernels.specs import Flex
+from attnfuzz.generators.model.masks import Causal, Documents
 from attnfuzz.generators.model.outcome import DEEPER, Cost, FailureKind, Frame, Phase
-from attnfuzz.generators.model.program import Compile, Program
+from attnfuzz.generators.model.program import Call, Compile, Program
 
 ROOT = Path(__file__).resolve().parent.parent
 TREE = r"""
@@ -392,3 +396,13 @@ def test_an_interpreter_without_torch_is_one_sentence(tmp_path: Path) -> None:
 def test_a_missing_interpreter_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(SandboxError, match=r"/nowhere/python: No such file"):
         Sandbox("/nowhere/python", scratch=tmp_path)
+
+
+def test_a_mask_kept_by_the_id_of_what_each_call_makes_is_compiled_in_each() -> None:
+    kernel, again = (
+        Flex(block_mask=BlockMaskSpec(made="cached")),
+        (Call(batch=1, q_len=16, kv_len=16),),
+    )
+    program = Program(kernel=kernel, compile=Compile(backend="eager"), calls=again, draws=2)
+    assert shapes_a_call(replace(program, mask=Documents())) >= 4
+    assert shapes_a_call(replace(program, mask=Causal())) == 1

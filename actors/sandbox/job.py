@@ -112,12 +112,13 @@ def compute_dtype_of(program: Program) -> str | None:
 
 def shapes_a_call(program: Program) -> int:
     """In how many shapes the compiled function may be called for each of the program's calls. One
-    that keeps its BlockMask by the id of a mask_mod that it has made fills its cache in the first
-    call, and is compiled once more for the cache that the second one meets."""
+    that keeps its BlockMask by the id of a mask_mod that it has made meets a cache that has grown
+    each time that it is called, and has another id each time that it is compiled."""
     plugin = plugin_of(program)
     loop = plugin.loop(program)
     drawn = program.draws + 1 if plugin.draws_lengths(program.kernel) else 1
-    caches = 2 if plugin.fills_its_cache(program) else 1
+    every = (1 + len(program.calls)) * (1 + program.draws)
+    caches = every if plugin.fills_its_cache(program) else 1
     return drawn * caches * (loop.shapes if loop is not None else 1)
 
 

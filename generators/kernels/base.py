@@ -304,8 +304,8 @@ class KernelPlugin(Generic[K]):
         return False
 
     def fills_its_cache(self, program: Program) -> bool:
-        """Whether each call makes the mask_mod of such a BlockMask anew: the first one fills the
-        cache, on which the graph of the second depends."""
+        """Whether each call makes the mask_mod of such a BlockMask anew: each one fills the cache
+        further, on which the graph of the next depends."""
         return False
 
     def breaks(self, program: Program) -> tuple[str, ...]:

@@ -145,6 +145,15 @@ def test_a_graph_is_written_as_its_model_writes_it() -> None:
     assert load_program(dump_program(program)) == program
 
 
+def test_a_function_of_one_argument_is_given_it_whole() -> None:
+    program = load_program("kernel: {kind: graph, steps: [{kind: scale, of: k, to: out}]}")
+    names: dict[str, Any] = {}
+    exec(source(program), names)
+    (k,) = names["inputs"]()
+    out = names["run"](names["attention"], names["inputs"]())["out"]
+    assert k.shape == out.shape == (1, 1, 16, 16)
+
+
 def test_what_is_drawn_fits() -> None:
     for program in drawn(12):
         assert problems(program) == []

@@ -22,7 +22,10 @@ from attnfuzz.actors.targets.virtual_card.binaries import Usage, of_code_object
 from attnfuzz.actors.targets.virtual_card.cards import CARDS
 from attnfuzz.actors.worker import Executor, WorkerConfig
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
-from attnfuzz.generators.kernels.specs import Flex, Handwritten, Sdpa
+from attnfuzz.generators.kernels.graph.steps.arithmetic import Scale
+from attnfuzz.generators.kernels.graph.steps.attention import Einsum, Product, Softmax
+from attnfuzz.generators.kernels.graph.steps.union import AnyStep
+from attnfuzz.generators.kernels.specs import Flex, Graph, Handwritten, Sdpa
 from attnfuzz.generators.model.codec import dump_program
 from attnfuzz.generators.model.indices import Index, IntLookup, Table
 from attnfuzz.generators.model.masks import Compare
@@ -127,8 +130,10 @@ def test_where_a_program_ran_names_its_own_target_only() -> None:
 
 
 def test_a_card_takes_the_profiles_that_it_can() -> None:
-    weights = {"ranks": 1.0, "inductor-flex": 2.0, "flash_attn": 1.0, "mixed": 1.0}
-    assert TARGETS["virtual-sm90"].profiles(weights) == {"inductor-flex": 2.0, "mixed": 1.0}
+    weights = {"ranks": 1.0, "inductor-flex": 2.0, "flash_attn": 1.0, "mixed": 1.0, "graph": 3.0}
+    taken = {"inductor-flex": 2.0, "mixed": 1.0, "graph": 3.0}
+    assert TARGETS["virtual-sm90"].profiles(weights) == taken
+    assert TARGETS["interpreted-sm90"].profiles(weights) == {"inductor-flex": 2.0, "graph": 3.0}
     assert TARGETS["cpu"].profiles(weights) == weights
 
 
@@ -258,10 +263,14 @@ def test_what_is_drawn_for_a_card_is_as_models_train() -> None:
     assert trained(flex("interpreted-sm90"), 128) < 20  # there each multiply-add costs
 
 
+@pytest.mark.parametrize("profile", ["inductor-flex", "graph"])
 @pytest.mark.parametrize("target", ["virtual-sm90", "interpreted-sm90"])
-def test_what_is_drawn_for_a_card_is_a_program(target: str) -> None:
-    drawn = stream(1, profile="inductor-flex", shard_size=10, place=TARGETS[target].place)
-    assert [found for p in islice(drawn, 500) for found in problems(p)] == []
+def test_what_is_drawn_for_a_card_is_a_program(target: str, profile: str) -> None:
+    drawn = list(
+        islice(stream(1, profile=profile, shard_size=10, place=TARGETS[target].place), 300)
+    )
+    assert [found for p in drawn for found in problems(p)] == []
+    assert all(TARGETS[target].unfit(p) is None for p in drawn if p.mesh is None)
 
 
 def test_what_takes_a_cards_compilers_long_is_seldom_drawn() -> None:
@@ -336,6 +345,32 @@ def test_what_comes_of_the_cards_not_being_there_is_no_failure(
     outcome = on_card(replace(SMALL, mask=mask))
     assert outcome.status == "rejected" and outcome.rejection is not None, outcome
     assert outcome.rejection.startswith("virtual: a constant of the program")
+    scaled = Scale(of="k", to="out", form="tensor")
+    again = Program(
+        kernel=Graph(steps=(scaled,)),
+        surround=Surround(checkpoint="full"),
+        training=Training(wrt=("k",)),
+    )
+    outcome = on_card(again)
+    assert outcome.status == "rejected" and outcome.rejection is not None, outcome
+    assert outcome.rejection.startswith("virtual: it makes a tensor on the card where")
+    assert on_card(replace(again, surround=Surround())).status == "passed"
+
+
+@pytest.mark.slow
+@needs_kernels
+@pytest.mark.parametrize("target", ["virtual-sm90", "interpreted-sm90"])
+def test_graphs_are_compiled_for_a_card(on_card: Callable[..., Outcome], target: str) -> None:
+    steps: tuple[AnyStep, ...] = (
+        Scale(of="q", to="query", form="full"),
+        Einsum(left="query", right="k", to="scores"),
+        Softmax(of="scores", to="probs", dim=3),
+        Product(left="probs", right="v", to="out"),
+    )
+    graph = Program(kernel=Graph(steps=steps), compile=Compile(), training=Training())
+    outcome = on_card(graph, target)
+    assert outcome.status == "passed", outcome
+    assert outcome.kernels or any("interpreted." in feature for feature in outcome.features)
 
 
 @pytest.mark.slow

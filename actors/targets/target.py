@@ -112,7 +112,7 @@ class Target(ABC):
         if program.mesh is not None and program.mesh.method and self.ranks_seen != "all":
             return f"mesh.method: expected none, as {self.name} does not run all ranks"
         if program.compile is not None and program.compile.backend not in self.place.backends:
-            has = ", ".join(self.place.backends[1:])
+            has = ", ".join(name for name in self.place.backends if name != "none")
             return f"compile.backend: {self.name} takes one of {has}"
         if self.stand_in is not None and program.compile and program.compile.via in AHEAD:
             return f"compile.via: {self.name} takes nothing that is exported"

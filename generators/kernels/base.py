@@ -221,8 +221,9 @@ class KernelPlugin(Generic[K]):
         """The names of what it returns: `out`, or `out` and `lse`."""
         return ("out",)
 
-    def loop(self, program: Program) -> Loop | None:
-        """How a run calls the function for parts of a sequence; None where it calls it once."""
+    def loop(self, program: Program, device: str = "cpu") -> Loop | None:
+        """How a run on torch's `device` calls the function for parts of a sequence; None where it
+        calls it once."""
         return None
 
     def imports(self, kernel: K) -> str | None:

@@ -22,7 +22,7 @@ def source(program: Program, device: str = "cpu") -> str:
     calls += [f"SEEDS = {p.seeds}"] if program.draws else []
     blocks.append(calls + ([f"ARGUMENTS = {p.arguments}"] if program.argument else []))
     blocks += [*p.mods, *p.cached_mods, *p.rewriting]
-    names = ", ".join(p.names)
+    names = ", ".join(p.names) + "," * (len(p.names) == 1)
     names = f"({names})" if len(names) > WIDTH - len("    return ") else names
     returned = [*p.input_statements, f"return {names}"]
     blocks.append([f"def inputs({', '.join(p.parameters)}):", *indented(returned)])

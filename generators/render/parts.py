@@ -225,7 +225,7 @@ def parts(
     drops = bool(plugin.dropout_p(program.kernel))
     outputs = ("out", "excess") if drops else outputs_of(scene)
     learned = tuple(name for name in outputs if name != "lse" or learns_lse(program))
-    run = Run(scene, names, wrt, outputs, learned, drops, plugin.loop(program))
+    run = Run(scene, names, wrt, outputs, learned, drops, plugin.loop(program, device))
     return Parts(program, scene, plugin, inputs, names, run)
 
 

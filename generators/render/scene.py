@@ -9,6 +9,7 @@ from functools import cached_property
 
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render.captures import Captures, Extents
+from attnfuzz.generators.render.devices import beside
 from attnfuzz.generators.render.quoting import Quoting
 from attnfuzz.generators.render.sizes import Size, inverse_root, query_size
 
@@ -138,7 +139,7 @@ class Scene:
 
     def like_q(self) -> str:
         """`, dtype=…, device=…` of what is made in the attention function to go with q."""
-        return ", dtype=q.dtype" + ("" if self.device == "cpu" else ", device=q.device")
+        return ", dtype=q.dtype" + beside(self.device, "q")
 
     def with_extents(self, lines: list[str]) -> list[str]:
         """`lines` of a function of q, k, v (or x), after statements for the extents they name."""

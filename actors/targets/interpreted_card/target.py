@@ -13,7 +13,7 @@ from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render.module import source
 from attnfuzz.generators.strategies.swarm import Place
 
-TRITON_KERNELS = ("flex", "handwritten")
+TRITON_KERNELS = ("flex", "handwritten", "graph")
 """Kinds of kernel that become Triton's, which can be interpreted."""
 
 MAX_COST = 3_000_000
@@ -33,7 +33,7 @@ class InterpretedCardTarget(Target):
         unfit = super().unfit(program, preload)
         if unfit is not None:
             return unfit
-        if program.compile is None or program.compile.backend != "inductor":
+        if program.compile is None:
             return f"compile.backend: {self.name} runs what inductor generates, nothing else"
         return None
 
@@ -59,7 +59,9 @@ TARGETS = tuple(
     InterpretedCardTarget(
         name,
         "cuda",
-        place=Place(max_cost=MAX_COST, gpu=True, links=False, redraws=False),
+        place=Place(
+            max_cost=MAX_COST, gpu=True, backends=("inductor",), links=False, redraws=False
+        ),
         ranks_seen="none",
         heeds_kernel_options=True,
         stand_in=StandIn(

@@ -42,6 +42,14 @@ LIFTED = {
 CPU where CUDA is not to be had, and what is left of the move is not lowered. See
 docs/VIRTUAL_TARGETS.md."""
 
+REAL_TENSOR = {
+    "pattern": r"^NotImplementedError: Could not run 'aten::\w+' with arguments from .* 'CUDA'",
+    "why": "virtual: it makes a tensor on the card where the fake mode is not seen",
+}
+"""Raised at `torch.tensor(…, device="cuda")` where a checkpoint computes it anew in the backward
+pass, as autograd's thread of a card does not know that constants are lifted, and in inference
+mode."""
+
 
 class VirtualExecution(Execution):
     """One program on a card that is not there, which computes no numbers."""
@@ -51,7 +59,7 @@ class VirtualExecution(Execution):
     why = "virtual: kernels are compiled, not run"
 
     def __init__(self, settings: Data, phases: Phases) -> None:
-        refusals = [*settings.get("refusals", ()), NO_VALUES, LIFTED]
+        refusals = [*settings.get("refusals", ()), NO_VALUES, LIFTED, REAL_TENSOR]
         super().__init__(settings | {"refusals": refusals}, phases)
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)  # constants of graphs are real
         self.skipped = dict.fromkeys(VALUES, self.why)

@@ -6,7 +6,7 @@ from attnfuzz.actors.targets.target import Probe, StandIn, Target, missing_compi
 from attnfuzz.actors.targets.virtual_card.cards import CARDS
 from attnfuzz.generators.strategies.swarm import Place
 
-COMPILED_KERNELS = ("sdpa", "flex", "handwritten", "function", "varlen")
+COMPILED_KERNELS = ("sdpa", "flex", "handwritten", "graph", "function", "varlen")
 """Kinds of kernel that Inductor compiles for a virtual card; the rest are libraries."""
 
 MAX_COST = 400_000_000

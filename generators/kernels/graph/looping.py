@@ -8,6 +8,7 @@ from attnfuzz.generators.kernels.graph.decode import Decode
 from attnfuzz.generators.kernels.graph.spec import Graph
 from attnfuzz.generators.kernels.graph.steps.rotary import FREQUENCIES
 from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.render.devices import beside
 from attnfuzz.generators.render.scene import Scene, dtype_argument, naming_extents
 from attnfuzz.generators.render.sizes import commas
 
@@ -16,8 +17,8 @@ LENGTHS = {"bhld": 2, "blhd": 1, "merged": 1, "flat": 1}
 
 TABLE = "block_table"
 POSITIONS = {
-    "int": "start", "tensor": "torch.tensor(start)", "one_element": "torch.tensor([start])",
-    "arange": "torch.arange(start, stop)",
+    "int": "start", "tensor": "torch.tensor(start{on})", "one_element": "torch.tensor([start]{on})",
+    "arange": "torch.arange(start, stop{on})",
 }  # fmt: skip
 
 
@@ -39,8 +40,10 @@ def caches(program: Program, graph: Graph, decode: Decode, inputs: Inputs) -> No
         inputs.arguments.append(TABLE)
 
 
-def loop(program: Program, graph: Graph, decode: Decode, taken: tuple[str, ...]) -> Loop:
-    """The calls of one run; `taken` are those of q, k and v that the graph needs."""
+def loop(
+    program: Program, graph: Graph, decode: Decode, taken: tuple[str, ...], device: str
+) -> Loop:
+    """The calls of one run on `device`; `taken` are those of q, k and v that the graph needs."""
     parts = decode.parts(program.shape.q_len)
     arguments = [parameter.name for parameter in graph.parameters]
     arguments += [FREQUENCIES] if graph.rotates else []
@@ -50,7 +53,7 @@ def loop(program: Program, graph: Graph, decode: Decode, taken: tuple[str, ...])
         position = POSITIONS[decode.position]
         if len(parts) == 1:
             position = position.replace("start", "0").replace("stop", str(program.shape.q_len))
-        arguments.append(position)
+        arguments.append(position.format(on=beside(device, taken[0])))
     scope = types.arguments(program, graph, decoding.names_of_sizes(program, decode))
     *_, last = types.scopes(graph, scope)
     return Loop(
@@ -84,7 +87,7 @@ def with_names(
     scene: Scene, graph: Graph, decode: Decode, query: str, lines: list[str]
 ) -> list[str]:
     """`lines` of the function after statements for what they name: extents, positions, slots."""
-    on = "" if scene.device == "cpu" else f", device={query}.device"
+    on = beside(scene.device, query)
     sizes = decoding.written_sizes(scene.program, decode)
     part, seen = sizes["Lq"], sizes["Lkv"]
     start = "pos"

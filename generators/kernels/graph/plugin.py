@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Loop
 from attnfuzz.generators.kernels.graph import decoding, extents, fit, looping, shrinking, types
@@ -77,11 +78,11 @@ class GraphPlugin(KernelPlugin[Graph]):
             looping.caches(scene.program, graph, graph.decode, inputs)
         return inputs
 
-    def loop(self, program: Program) -> Loop | None:
+    def loop(self, program: Program, device: str = "cpu") -> Loop | None:
         graph = self.spec(program)
         if graph.decode is None:
             return None
-        return looping.loop(program, graph, graph.decode, self.takes(graph))
+        return looping.loop(program, graph, graph.decode, self.takes(graph), device)
 
     def _mask(self, scene: Scene, graph: Graph, inputs: Inputs) -> None:
         program, form = scene.program, graph.mask
@@ -108,19 +109,19 @@ class GraphPlugin(KernelPlugin[Graph]):
         sizes = _extents(scene, graph)
         if graph.decode is not None:
             sizes = decoding.written_sizes(scene.program, graph.decode)
-        return self._body(scene, sizes, lambda step, scope: step.text(scope))
+        return self._body(scene, sizes, lambda step, scope: step.text(scope), scene.device)
 
     def plain_body(self, scene: Scene, inputs: Inputs) -> Body:
         graph = self.spec(scene.program)
         sizes = _extents(scene, graph)
-        body = self._body(scene, sizes, lambda step, scope: step.plain(scope))
+        body = self._body(scene, sizes, lambda step, scope: step.plain(scope), "cpu")
         if graph.decode is not None and graph.decode.slots != "appended":
             body.result += [held(cache) for cache in graph.caches]
         return body
 
-    def _body(self, scene: Scene, sizes: Mapping[str, Size], lines: Lines) -> Body:
+    def _body(self, scene: Scene, sizes: Mapping[str, Size], lines: Lines, device: str) -> Body:
         graph = self.spec(scene.program)
-        before = types.arguments(scene.program, graph, sizes)
+        before = replace(types.arguments(scene.program, graph, sizes), device=device)
         statements: list[str] = []
         for step, scope in zip(graph.steps, types.scopes(graph, before), strict=False):
             statements += lines(step, scope)

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from attnfuzz.generators.kernels.graph.decode import Decode
+from attnfuzz.generators.render.devices import beside
 from attnfuzz.generators.render.sizes import Size, product
 
 NAMES = (
@@ -80,11 +81,13 @@ class Value:
 @dataclass(frozen=True)
 class Scope:
     """The values there are at some place of a graph, by name, and how long each extent is.
-    `decode`: how it is called for parts of a sequence, whose caches have Lmax slots."""
+    `decode`: how it is called for parts of a sequence, whose caches have Lmax slots. `device`: what
+    the function makes will be there."""
 
     sizes: Mapping[str, Size]
     values: Mapping[str, Value] = field(default_factory=dict)
     decode: Decode | None = None
+    device: str = "cpu"
 
     def get(self, name: str, key: str) -> Value:
         """The value of that name. Raises Unfit, about `key`, where there is none."""
@@ -106,6 +109,10 @@ class Scope:
     def sizes_of(self, extents: tuple[Extent, ...]) -> Size:
         """The product of the extents."""
         return product(tuple(self.size(extent) for extent in extents))
+
+    def like(self, name: str) -> str:
+        """`, dtype=…, device=…` of what is made in the function to go with that value."""
+        return f", dtype={name}.dtype" + beside(self.device, name)
 
     def with_values(self, values: Mapping[str, Value]) -> Scope:
         """The scope in which these values are there too, in place of others of their names."""

@@ -95,15 +95,15 @@ class Scale(Step):
     def text(self, scope: Scope) -> list[str]:
         divided = self.form in ("/", "div", "div_full")
         number = _number(scope, self.factor, divided)
-        source = self.of
+        source, like = self.of, scope.like(self.of)
         made = {
             "*": f"{source} * {number}",
             "mul": f"{source}.mul({number})",
             "/": f"{source} / {f'({number})' if '**' in number else number}",
             "div": f"{source}.div({number})",
-            "tensor": f"{source} * torch.tensor({number}, dtype={source}.dtype)",
-            "full": f"{source} * torch.full((), {number}, dtype={source}.dtype)",
-            "div_full": f"{source}.div(torch.full((), {number}, dtype={source}.dtype))",
+            "tensor": f"{source} * torch.tensor({number}{like})",
+            "full": f"{source} * torch.full((), {number}{like})",
+            "div_full": f"{source}.div(torch.full((), {number}{like}))",
         }
         return [f"{self.to} = {made[self.form]}"]
 

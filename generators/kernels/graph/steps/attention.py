@@ -70,7 +70,7 @@ class Product(Step):
                 text = f"{left}.matmul({right})"
             case "baddbmm":
                 zeros = commas(self.values(scope)[0].shape)
-                start = f"torch.zeros({zeros}, dtype={left}.dtype)"
+                start = f"torch.zeros({zeros}{scope.like(left)})"
                 text = f"torch.baddbmm({start}, {left}, {right})"
             case _:
                 text = f"torch.{self.form}({left}, {right})"
@@ -141,12 +141,12 @@ class MaskScores(Step):
     def text(self, scope: Scope) -> list[str]:
         if self.form == "add":
             return [f"{self.to} = {self.of} + {self.mask}"]
-        least = f"torch.finfo({self.of}.dtype).min"
+        least, like = f"torch.finfo({self.of}.dtype).min", scope.like(self.of)
         fill = {
             "-inf": 'float("-inf")',
             "finfo_min": least,
-            "tensor": f'torch.full((), float("-inf"), dtype={self.of}.dtype)',
-            "finfo_tensor": f"torch.full((), {least}, dtype={self.of}.dtype)",
+            "tensor": f'torch.full((), float("-inf"){like})',
+            "finfo_tensor": f"torch.full((), {least}{like})",
         }[self.fill]
         if self.form == "where":
             return [f"{self.to} = torch.where({self.mask}, {self.of}, {fill})"]

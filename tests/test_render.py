@@ -59,6 +59,12 @@ PROGRAMS = {
         training=Training(wrt=("q", "v"), grad_layout="transposed"),
         surround=Surround(checkpoint="selective"),
     ),
+    "region-of-layers": Program(
+        surround=Surround(layers=2, region=True), compile=Compile(), training=Training(),
+    ),
+    "layers-of-a-module-checkpointed": Program(
+        surround=Surround(projections=True, checkpoint="full", layers=3), training=Training(),
+    ),
     "layouts": Program(
         q=Input(layout=Layout(order=(0, 2, 1, 3), start=(0, 0, 2, 0), pad=(0, 0, 3, 1))),
         k=Input(layout=Layout(order=(2, 0, 1, 3), step=(1, 1, 2, 1)), values="large"),

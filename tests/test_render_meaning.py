@@ -203,6 +203,15 @@ VARIANTS: dict[str, Program] = {
     "scaled-lse": replace(
         MASKED, kernel=replace(FLEX, return_lse=True), surround=Surround(epilogue="scaled")
     ),
+    "layers": plain(surround=Surround(layers=3), training=TRAINED),
+    "layers-flex": replace(flex(SCORES["relative"]), surround=Surround(layers=2, rope=True)),
+    "layers-by-hand": replace(
+        by_hand(product="baddbmm"), surround=Surround(layers=2, checkpoint="full")
+    ),
+    "layers-module": plain(
+        surround=Surround(layers=2, projections=True, qk_norm=True), training=TRAINED
+    ),
+    "layers-calls": replace(flex(), surround=Surround(layers=2), calls=LONGER),
     "mesh-of-one": plain(mesh=Mesh(q="heads", k="heads", v="batch"), training=TRAINED),
     "mesh-by-length": plain(mesh=Mesh(world_size=4, q="length")),
     "mesh-uneven": replace(

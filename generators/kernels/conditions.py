@@ -43,6 +43,11 @@ def checkpoints(program: Program) -> bool:
     return program.surround.checkpoint != "none"
 
 
+def is_region(program: Program) -> bool:
+    """Whether the attention function is a nested_compile_region."""
+    return program.surround.region
+
+
 def reentrant(program: Program) -> bool:
     """Whether it trains through a reentrant checkpoint."""
     return program.training is not None and program.surround.checkpoint == "reentrant"

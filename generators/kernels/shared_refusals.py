@@ -78,6 +78,14 @@ COMPILE: tuple[Refusal, ...] = (
         thread="pytorch/torchtitan#1005",
     ),
     Refusal(
+        # `.mT` of an argument is lifted as `getattr_1`, and aliases it: that is no alias of the
+        # user's (pytorch#191785).
+        pattern=r"Encountered aliasing during higher order op tracing(?![\s\S]*\bgetattr_\d)",
+        why="what a region is given, and what it returns, may not share memory",
+        needs=conditions.is_region,
+        thread="pytorch/pytorch#148953",
+    ),
+    Refusal(
         pattern=r"Reconstruction of FakeIdVariable\s+Explanation: A fake id produced by id\(\)",
         why="the id of what is made in the compiled function means nothing outside of it",
         needs=conditions.keeps_made_mask_by_identity,

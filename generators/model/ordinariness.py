@@ -59,6 +59,7 @@ BY_FEATURE: tuple[tuple[str, int, str], ...] = (
     (r"training\.double", 8, "second derivatives"),
     (r"transform\..*", 8, "a functorch transform"),
     (r"surround\.integration\..*", 3, "a kernel behind a custom operator or a wrapper"),
+    (r"surround\.region", 3, "a nested_compile_region"),
     (r"surround\.checkpoint\.reentrant", 3, "a reentrant checkpoint"),
     (r"compile\.options\..*", 8, "options of Inductor's"),
     (r"compile\.marks\.\w+\.unbacked", 8, "sizes marked as unbacked"),

@@ -98,7 +98,10 @@ class Surround:
     `integration`: how the kernel is reached. As it is (`direct`); as a `torch.library.custom_op`
     whose result is contiguous, or contiguous as `[B, L, H, D]` (`custom_op_bshd`), with a fake
     kernel that says so; through a `torch.autograd.Function`; or as a function that is allowed in
-    the graph, or on which `torch.compiler.disable` is put."""
+    the graph, or on which `torch.compiler.disable` is put.
+    `layers`: all of this is applied so many times, and what all but the last give is added to q (or
+    x), as in a residual stream. `region`: it is a `torch.compiler.nested_compile_region`, which is
+    compiled once for all layers."""
 
     __pydantic_config__ = STRICT
     projections: bool = False
@@ -109,6 +112,8 @@ class Surround:
     integration: Literal[
         "direct", "custom_op", "custom_op_bshd", "autograd_function", "allow_in_graph", "disable"
     ] = "direct"
+    layers: Literal[1, 2, 3] = 1
+    region: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

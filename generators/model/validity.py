@@ -210,6 +210,36 @@ def _epilogue(p: Program) -> Iterator[Problem]:
         yield Problem("surround.epilogue", "expected none, or an out_layout of bhld")
 
 
+def _layers(p: Program) -> Iterator[Problem]:
+    """Layers add what one gives to q, and a region is part of what dynamo compiles."""
+    around, compiled = p.surround, p.compile
+    if around.layers == 1 and not around.region:
+        return
+    key = "surround.region" if around.region else "surround.layers"
+    if around.region and compiled is None:
+        yield Problem(key, "expected false without compile")
+    for other, wrong in (
+        ("transform", p.transform != "none"),
+        ("mesh", p.mesh is not None),
+        ("training.double", p.training is not None and p.training.double),
+        ("compile.via", around.region and compiled is not None and compiled.via != "compile"),
+        ("surround.integration", around.region and around.integration == "disable"),
+    ):
+        if wrong:
+            yield Problem(other, f"expected the default with {key}")
+    if around.layers == 1:
+        return
+    plugin = plugin_of(p)
+    if not plugin.wrappable(p.kernel) and not plugin.takes_score_mod:
+        yield Problem(key, "expected 1, or SDPA, flex, by hand or a function")
+    if plugin.returns_lse(p.kernel):
+        yield Problem("kernel.return_lse", "expected false with several layers")
+    if p.shape.v_head_dim not in (None, p.shape.head_dim):
+        yield Problem("shape.v_head_dim", "expected head_dim with several layers")
+    if not plugin.keeps_layout(p.kernel) and not p.surround.projections:
+        yield Problem(key, "expected 1, or an out_layout of bhld")
+
+
 def _integration(p: Program) -> Iterator[Problem]:
     """Any but the plain call hands tensors to a function of q, k, v and a mask, and training takes
     the gradients of a plain softmax."""
@@ -357,7 +387,7 @@ def _operator(key: str, node: object) -> Iterator[Problem]:
 
 
 RULES: tuple[Rule, ...] = (
-    _heads, _layouts, _packed, _nan_values, _surround, _integration, mesh_problems, _score_mod,
-    _kernel, *compiling.RULES, _empty, _gradients, _expressions, dropout_problems,
+    _heads, _layouts, _packed, _nan_values, _surround, _layers, _integration, mesh_problems,
+    _score_mod, _kernel, *compiling.RULES, _empty, _gradients, _expressions, dropout_problems,
     changing_problems,
 )  # fmt: skip

@@ -15,6 +15,8 @@ from attnfuzz.generators.render.surround import after, before
 
 Function = list[str]
 
+REGION = "@torch.compiler.nested_compile_region"
+
 
 def attention(
     scene: Scene, plugin: KernelPlugin[Any], inputs: Inputs, names: list[str]
@@ -39,11 +41,13 @@ def attention(
     if plugin.dropout_p(p.kernel):
         body.statements.insert(0, with_unit_matrix(scene))
     lines = _whole_body(scene, body, names, plugin)
-    if p.transform == "none" and checkpoint == "none":
-        return [*around, _function("attention", names, lines)]
-    inner = _function("attend", names, lines)
+    head = [REGION] if p.surround.region else []
+    if p.transform == "none" and checkpoint == "none" and p.surround.layers == 1:
+        return [*around, [*head, *_function("attention", names, lines)]]
+    inner = [*head, *_function("attend", names, lines)]
     if p.transform == "none":
-        return [*around, inner, _function("attention", names, _checkpointed(names, checkpoint))]
+        whole = layered(scene, names, _attending(names, checkpoint))
+        return [*around, inner, _function("attention", names, whole)]
     return [inner, _function("attention", names, _transformed(scene, names, plugin.outputs(scene)))]
 
 
@@ -69,11 +73,21 @@ def _whole_body(scene: Scene, body: Body, names: list[str], plugin: KernelPlugin
     return [f"with {', '.join(contexts)}:", *indented(lines)] if contexts else lines
 
 
-def _checkpointed(names: list[str], kind: str) -> list[str]:
+def layered(scene: Scene, names: list[str], call: str) -> list[str]:
+    """The body of a function whose layers are that `call`: each but the last adds to the first of
+    its arguments."""
+    adds = [f"{names[0]} = {names[0]} + {call}"] * (scene.program.surround.layers - 1)
+    return [*adds, f"return {call}"]
+
+
+def _attending(names: list[str], kind: str) -> str:
+    """The call of `attend`, in a checkpoint of that kind."""
+    if kind == "none":
+        return f"attend({', '.join(names)})"
     args = ["attend", *names, f"use_reentrant={kind == 'reentrant'}"]
     if kind == "selective":
         args.append("context_fn=save_products")
-    return [f"return checkpoint({', '.join(args)})"]
+    return f"checkpoint({', '.join(args)})"
 
 
 def selective_policy(scene: Scene, plugin: KernelPlugin[Any]) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 from attnfuzz.generators.kernels.base import WITHOUT_DEAD_ROWS, Body, Inputs, KernelPlugin, Meaning
 from attnfuzz.generators.methods.registry import outputs_of
 from attnfuzz.generators.render import dropout
-from attnfuzz.generators.render.attention import main_names, tangent_statement
+from attnfuzz.generators.render.attention import layered, main_names, tangent_statement
 from attnfuzz.generators.render.scene import Scene, indented
 from attnfuzz.generators.render.surround import after, before
 
@@ -33,7 +33,13 @@ def reference(
     if transform in ("grad", "jvp"):
         lines[-1] = lines[-1].split(", scores.logsumexp")[0]
         lines = [f"def plain({main}):", *indented(lines), "", *_derivative(transform, main)]
-    return [[f"def reference({signature}):", *indented(lines)]]
+    if scene.program.surround.layers == 1:
+        return [[f"def reference({signature}):", *indented(lines)]]
+    whole = layered(scene, names, f"plain({signature})")
+    return [
+        [f"def plain({signature}):", *indented(lines)],
+        [f"def reference({signature}):", *indented(whole)],
+    ]
 
 
 def _derivative(transform: str, main: str) -> list[str]:

@@ -22,6 +22,7 @@ from attnfuzz.generators.model.scores import ScoreMod
 from attnfuzz.generators.model.validity import no_gradient, problems
 from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
 from attnfuzz.generators.strategies.kernel import Drawing, Parts
+from attnfuzz.generators.strategies.layers import Layers
 from attnfuzz.generators.strategies.placing import Placed, placed
 
 Dtypes = tuple[Any, Any, Any]
@@ -63,6 +64,7 @@ class Composed(Drawing):
         self.causal: Any = ((1, "causal"),) if has("mask.causal") else ()
         self.has_mask: SearchStrategy[str] = weighted((4, "none"), *self.causal, (3, "tree"))
         self.transform: SearchStrategy[str] = weighted((2, "vmap"), (2, "grad"), (1, "jvp"))
+        self.layers = Layers(swarm)
         self.checkpoint = {
             True: self.running.checkpoints(50),
             False: self.running.checkpoints(self.without_checkpoint),
@@ -142,7 +144,8 @@ class Composed(Drawing):
         if training is not None and no_gradient(p):
             p = replace(p, training=replace(training, wrt=("v",)))
             p = replace(p, kernel=self.fit_gradient_of_v(p.kernel))
-        return self._integrated(draw, p) if self.running.integrates else p
+        p = self._integrated(draw, p) if self.running.integrates else p
+        return self.layers.draw(draw, p)
 
     def _with_inputs(self, draw: Draw, p: Program, backend: str, refusal: str | None) -> Program:
         """The program with q, k and v, what is around it, and its mesh."""

@@ -156,7 +156,8 @@ class Running:
         batch = draw(self.shapes.batch) if draw(self.flag) else shape.batch
         wanted = replace(shape, batch=batch, q_len=kv_len if square else q_len, kv_len=kv_len)
         fits = self.shapes.affordable(wanted)
-        same = fits.q_heads == shape.q_heads and fits.head_dim == shape.head_dim
+        kept = ("q_heads", "head_dim", "v_head_dim")
+        same = all(getattr(fits, name) == getattr(shape, name) for name in kept)
         return Call(
             batch=fits.batch if same else 1,
             q_len=fits.q_len if same else 1,

@@ -45,7 +45,8 @@ OTHERS = (
     "modes.compiled_autograd", "shape.nothing", "sdpa.ranks", "sdpa.mask_tensor", "sdpa.bias",
     "dropout", "kernel.nested_sdpa", "kernel.varlen", "graph.detours", "graph.several",
     "graph.projected", "graph.returns", "graph.state", "calls.scale", "calls.number",
-    "draws.in_place", "flex.other_extents", "flex.paged", "graph.rotary",
+    "draws.in_place", "flex.other_extents", "flex.paged", "graph.rotary", "surround.layers",
+    "surround.region",
 )  # fmt: skip
 """`refused` are programs that torch refuses by design, a percent or so: the refusals are kept an
 eye on too."""

@@ -25,7 +25,8 @@ FLEX = Flex(block_mask=BlockMaskSpec(batch=True, heads=True), enable_gqa=True)
 
 def eagerly(program: Program) -> Program:
     """The program as it is run without a compiler, and without what only compiled ones have."""
-    return replace(program, compile=None, modes=Modes())
+    surround = replace(program.surround, region=False)
+    return replace(program, compile=None, modes=Modes(), surround=surround)
 
 
 def load(program: Program) -> ModuleType:

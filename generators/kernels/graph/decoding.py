@@ -11,7 +11,7 @@ from attnfuzz.generators.kernels.graph.spec import Graph
 from attnfuzz.generators.kernels.graph.steps.state import Append, CacheWrite
 from attnfuzz.generators.kernels.graph.values import Extent, Scope
 from attnfuzz.generators.model.problem import Problem
-from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.model.program import Program, Surround
 from attnfuzz.generators.render.sizes import Size, product
 
 CACHES: dict[str, Extent] = {"cache_k": "D", "cache_v": "Dv"}
@@ -88,7 +88,7 @@ def problems(program: Program, graph: Graph) -> Iterator[Problem]:
         ("training", program.training is not None),
         ("mask", program.mask is not None),
         ("calls", bool(program.calls)),
-        ("surround.checkpoint", program.surround.checkpoint != "none"),
+        ("surround", program.surround != Surround()),
         ("kernel.others", bool(graph.others)),
         ("compile.mode", program.compile is not None and program.compile.mode in CUDA_GRAPHS),
     ):

@@ -22,6 +22,7 @@ from attnfuzz.generators.strategies import kernel
 from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
 from attnfuzz.generators.strategies.inputs import BSHD
 from attnfuzz.generators.strategies.kernel import Parts
+from attnfuzz.generators.strategies.layers import Layers
 from attnfuzz.generators.strategies.placing import placed
 from attnfuzz.generators.strategies.shapes import affordable
 
@@ -65,6 +66,7 @@ class Drawing(kernel.Drawing):
         self.mostly = weighted((4, True), (1, False))
         self.decoding = DecodeDrawing(self, self.forms, self.returned, self.laid_out)
         self.checkpoint = self.running.checkpoints(150)
+        self.layers = Layers(self.swarm)
         self.idiom = st.sampled_from(IDIOMS)
         # Patterns with a cast are registered for float16; bfloat16 does not match them.
         self.half = one_in(2)
@@ -102,7 +104,8 @@ class Drawing(kernel.Drawing):
         )
         p = fit.fitted(p, self._graph(draw, p, family, idiom))
         # A step may need an extent as a number that further calls have another of.
-        return replace(p, calls=()) if p.calls and problems(p) else p
+        p = replace(p, calls=()) if p.calls and problems(p) else p
+        return self.layers.draw(draw, p)
 
     def _graph(self, draw: Draw, p: Program, family: str, idiom: Idiom | None) -> Graph:
         given: Any = "merged" if family == "projected" else draw(self.given)

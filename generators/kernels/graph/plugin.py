@@ -152,7 +152,7 @@ class GraphPlugin(KernelPlugin[Graph]):
         if not p.shape.q_heads or not p.shape.kv_heads:
             yield Problem("shape.q_heads", "expected some with a graph")
             return
-        surround = Surround(checkpoint=p.surround.checkpoint)
+        surround = Surround(checkpoint=p.surround.checkpoint, region=p.surround.region)
         for key, wrong in (
             ("transform", p.transform != "none"),
             ("autocast", p.autocast is not None),

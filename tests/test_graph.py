@@ -215,6 +215,15 @@ mask: {kind: causal}
         load_program(text, "p.yaml")
 
 
+def test_a_mask_does_not_make_the_scores_of_a_fused_kernel_larger() -> None:
+    text = (
+        "kernel: {kind: graph, given: blhd, steps:"
+        " [{kind: attend, q: q, k: k, v: k, to: out, mask: mask}]}\nmask: {kind: all_true}"
+    )
+    with pytest.raises(ProgramError, match=r"steps\[0\].mask: expected one that broadcasts to"):
+        load_program(text)
+
+
 def test_a_length_of_zero_in_the_place_of_heads_is_refused() -> None:
     text = """
 kernel:

@@ -287,7 +287,9 @@ class Attend(Step):
                 raise Unfit("causal", "expected false: there is a mask")
             if mask.dtype not in ("bool", "float32", q.dtype):
                 raise Unfit("mask", f"expected bool, float32 or {q.dtype}, got {mask.dtype}")
-            if mask.rank < 2 or len(broadcast(scores, mask, "mask")) != scores.rank:
+            whole = broadcast(scores, mask, "mask")
+            kept = len(whole) == scores.rank and all(map(same, whole, scores.shape))
+            if mask.rank < 2 or not kept:
                 raise Unfit("mask", f"expected one that broadcasts to {scores.shape}")
             of.append(mask)
         return (Value((*q.shape[:-1], v.shape[-1]), q.dtype, False, depends(*of)),)

@@ -346,7 +346,7 @@ def test_a_script_runs_in_the_same_modes(name: str) -> None:
 
 
 def test_drawn_rarely_and_only_where_programs_run_on_a_cpu() -> None:
-    drawn = generate(3, 1500)
+    drawn = generate(4, 1500)
     assert [problem for program in drawn for problem in problems(program)] == []
     new = ("modes.", "compile.via.", "compile.marks.", "shape.batch.0", "shape.heads.0")
     having = [p for p in drawn if any(f.startswith(new) for f in features(p))]

@@ -15,7 +15,7 @@ from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
 from attnfuzz.generators.kernels.specs import Flex, Handwritten
 from attnfuzz.generators.model import masks, scores
 from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Layer, Phase, Raised
-from attnfuzz.generators.model.program import Call, Compile, Input, Program, Training
+from attnfuzz.generators.model.program import Call, Compile, Input, Program, Surround, Training
 from attnfuzz.generators.render.repro import repro, title
 from attnfuzz.generators.strategies.shards import generate
 
@@ -46,6 +46,7 @@ CASES = {
         replace(PLAIN, training=Training(wrt=("q",))),
         failure(FailureKind.WRONG_RESULT, difference(output="dq", error=0.5, budget=1e-3)),
     ),
+    "wrong-in-layers": (replace(PLAIN, surround=Surround(layers=2)), WRONG),
     "wrong-in-second-call": (
         replace(PLAIN, calls=(Call(batch=2, q_len=4, kv_len=8),)),
         failure(FailureKind.WRONG_RESULT, difference(error=0.5, budget=1e-3, call=1)),

@@ -358,16 +358,20 @@ def test_a_killed_owner_is_cleaned_up_after(tmp_path: Path) -> None:
         time.sleep(0.05)
 
 
+def reapers_of(owner: subprocess.Popen[str]) -> list[psutil.Process]:
+    every = psutil.Process(owner.pid).children(recursive=True)
+    return [one for one in every if "reaper.py" in " ".join(one.cmdline())]
+
+
 def test_what_was_killed_with_its_reaper_is_cleaned_up_after_by_the_next(tmp_path: Path) -> None:
     owner, run_id = owner_in(tmp_path)
     with Scratch.create(tmp_path):
         assert len(list(tmp_path.iterdir())) == 3  # a live run is left alone
-    reapers = [
-        one
-        for one in psutil.Process(owner.pid).children()
-        if "reaper.py" in " ".join(one.cmdline())
-    ]
-    assert len(reapers) == 2
+    deadline = time.monotonic() + 30
+    while len(reapers := reapers_of(owner)) < 4:  # each forks one that outlives Ray's kill
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert len(reapers) == 4
     for reaper in reapers:
         reaper.kill()
     owner.kill()

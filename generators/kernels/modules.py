@@ -49,7 +49,7 @@ def module_problems(p: Program) -> Iterator[Problem]:
         ("packed", p.packed != "none"),
         ("transform", p.transform != "none"),
         ("autocast", p.autocast is not None),
-        ("surround", replace(p.surround, checkpoint="none", region=False) != Surround()),
+        ("surround", replace(p.surround, checkpoint="none") != Surround()),
         ("training.double", p.training is not None and p.training.double),
     ):
         if wrong:

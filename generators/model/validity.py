@@ -231,13 +231,13 @@ def _layers(p: Program) -> Iterator[Problem]:
         return
     plugin = plugin_of(p)
     if not plugin.wrappable(p.kernel) and not plugin.takes_score_mod:
-        yield Problem(key, "expected 1, or SDPA, flex, by hand or a function")
+        yield Problem("surround.layers", "expected 1, or SDPA, flex, by hand or a function")
     if plugin.returns_lse(p.kernel):
         yield Problem("kernel.return_lse", "expected false with several layers")
     if p.shape.v_head_dim not in (None, p.shape.head_dim):
         yield Problem("shape.v_head_dim", "expected head_dim with several layers")
     if not plugin.keeps_layout(p.kernel) and not p.surround.projections:
-        yield Problem(key, "expected 1, or an out_layout of bhld")
+        yield Problem("surround.layers", "expected 1, or an out_layout of bhld")
 
 
 def _integration(p: Program) -> Iterator[Problem]:

@@ -14,6 +14,7 @@ from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
 from attnfuzz.generators.model.problem import Problem, lengths
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render.captures import Extents
+from attnfuzz.generators.render.devices import beside
 from attnfuzz.generators.render.scene import Scene
 from attnfuzz.generators.render.sizes import Size, blocks, commas, plus, product, times
 
@@ -119,7 +120,7 @@ def assigned(spec: BlockMaskSpec, scene: Scene) -> list[str]:
     """Statements in the attention function that write k and v to `k_cache` and `v_cache`."""
     paged, call = spec.paged, scene.extents
     assert paged is not None
-    on = "" if scene.device == "cpu" else ", device=q.device"
+    on = beside(scene.device, "q")
     shape = commas((1, scene.kv_heads, slots(spec, call)))
     lines = [
         f"k_cache = k.new_zeros({shape}, {scene.head_dim})",

@@ -1,4 +1,4 @@
-"""The sandbox's parts, one by one: processes, messages, stacks, verdicts, scratch, jobs."""
+"""The sandbox's parts, one by one: processes, messages, stacks, verdicts, jobs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
 
 from attnfuzz.actors.sandbox import confine, ports, procs, stacks, verdict
@@ -21,7 +20,6 @@ from attnfuzz.actors.sandbox.files import drop_headers_since, remove_tree
 from attnfuzz.actors.sandbox.job import Deadlines, Job, shapes_a_call
 from attnfuzz.actors.sandbox.messages import LONGEST, Messages
 from attnfuzz.actors.sandbox.sandbox import Sandbox, SandboxError
-from attnfuzz.actors.sandbox.scratch import Scratch, ScratchError
 from attnfuzz.actors.sandbox.warm import DONE, LIBRARIES, drop_unfinished
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
 from attnfuzz.generators.kernels.specs import Flex
@@ -306,85 +304,6 @@ def test_headers_that_a_killed_compiler_may_have_torn_are_dropped(tmp_path: Path
     drop_unfinished(tmp_path)
     assert old.exists() and not new.exists() and not library.exists()
     assert whole.exists()  # it was never there in part
-
-
-# --- scratch
-
-
-def test_scratch_marks_processes_and_cleans_up(tmp_path: Path) -> None:
-    before = dict(os.environ)
-    with Scratch.create(tmp_path) as scratch:
-        (scratch.root / "file").touch()
-        sleeper = subprocess.Popen(["sleep", "1000"], start_new_session=True)
-    assert sleeper.wait() == -signal.SIGKILL
-    assert not scratch.root.exists()
-    assert dict(os.environ) == before
-    scratch.close()
-
-
-OWNER = """
-import subprocess, sys
-sys.path.insert(0, {root!r})
-from attnfuzz.actors.sandbox import procs
-from attnfuzz.actors.sandbox.scratch import Scratch
-outer = Scratch.create({base!r})
-scratch = Scratch.create({base!r})
-sleeper = subprocess.Popen(["sleep", "1000"], start_new_session=True, stdout=subprocess.DEVNULL)
-while not procs.marked("ATTNFUZZ_RUN", scratch.run_id):  # set a moment after its start
-    pass
-print(scratch.run_id, flush=True)
-sys.stdin.read()
-"""
-
-
-def owner_in(base: Path) -> tuple[subprocess.Popen[str], str]:
-    """A process that has two scratch folders in `base`, and the inner run's marker."""
-    code = OWNER.format(root=str(ROOT), base=str(base))
-    owner = subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert owner.stdout is not None
-    return owner, owner.stdout.readline().strip()
-
-
-def test_a_killed_owner_is_cleaned_up_after(tmp_path: Path) -> None:
-    owner, run_id = owner_in(tmp_path)
-    assert procs.marked("ATTNFUZZ_RUN", run_id) != []
-    owner.kill()
-    owner.wait()
-    deadline = time.monotonic() + 30
-    while list(tmp_path.iterdir()) or procs.marked("ATTNFUZZ_RUN", run_id):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def reapers_of(owner: subprocess.Popen[str]) -> list[psutil.Process]:
-    every = psutil.Process(owner.pid).children(recursive=True)
-    return [one for one in every if "reaper.py" in " ".join(one.cmdline())]
-
-
-def test_what_was_killed_with_its_reaper_is_cleaned_up_after_by_the_next(tmp_path: Path) -> None:
-    owner, run_id = owner_in(tmp_path)
-    with Scratch.create(tmp_path):
-        assert len(list(tmp_path.iterdir())) == 3  # a live run is left alone
-    deadline = time.monotonic() + 30
-    while len(reapers := reapers_of(owner)) < 4:  # each forks one that outlives Ray's kill
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    assert len(reapers) == 4
-    for reaper in reapers:
-        reaper.kill()
-    owner.kill()
-    owner.wait()
-    assert len(list(tmp_path.iterdir())) == 2 and procs.marked("ATTNFUZZ_RUN", run_id)
-    with Scratch.create(tmp_path) as scratch:
-        assert list(tmp_path.iterdir()) == [scratch.root]
-        assert not procs.marked("ATTNFUZZ_RUN", run_id)
-
-
-def test_a_base_that_is_no_folder_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(ScratchError, match=r"none: cannot make a scratch folder there: No such"):
-        Scratch.create(tmp_path / "none")
 
 
 def test_an_interpreter_without_torch_is_one_sentence(tmp_path: Path) -> None:

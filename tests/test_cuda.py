@@ -25,7 +25,9 @@ needs_cuda = pytest.mark.skipif(
 )
 pytestmark = [pytest.mark.slow, needs_cuda]
 
-FLEX = trained_flex(Shape(batch=2, q_heads=4, kv_heads=2, q_len=256, kv_len=256, head_dim=64))
+SHAPE = Shape(batch=2, q_heads=4, kv_heads=2, q_len=256, kv_len=256, head_dim=64)
+FLEX = trained_flex(SHAPE)
+FLEX = replace(FLEX, kernel=replace(FLEX.kernel, enable_gqa=True))
 SDPA = replace(FLEX, kernel=Sdpa(enable_gqa=True), training=None)
 
 

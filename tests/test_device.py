@@ -3,6 +3,7 @@ what is said where there is none. On a GPU, test_cuda goes on."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -17,7 +18,7 @@ from attnfuzz.actors.sandbox.fork_server import ForkServer
 from attnfuzz.actors.sandbox.job import Deadlines
 from attnfuzz.actors.sandbox.sandbox import SandboxError
 from attnfuzz.actors.sandbox.scratch import Scratch
-from attnfuzz.actors.targets.accelerator.child import AcceleratorChild, first_use
+from attnfuzz.actors.targets.accelerator.child import AcceleratorChild, devices_counted, first_use
 from attnfuzz.actors.targets.accelerator.devices import DEVICES, Device
 from attnfuzz.actors.targets.child_registry import CHILDREN
 from attnfuzz.actors.targets.gpu_assignment import not_pinned
@@ -31,6 +32,7 @@ from attnfuzz.generators.render.repro import repro
 from tests.support.child_programs import REFERENCE, SDPA, TRAINING, Told, compile_settings, tell
 from tests.support.child_programs import source as child_source
 
+NVIDIA = Path("/dev/nvidia0")
 LEAVES = "return tuple(torch.randn(2, 2, 8, 16, requires_grad=True) for _ in range(3))"
 
 
@@ -154,9 +156,30 @@ def test_arguments_keep_strides_and_shared_memory_and_captures() -> None:
     assert mask2.kv_indices.data_ptr() != mask.kv_indices.data_ptr()
 
 
+@pytest.mark.slow
+def test_to_count_devices_starts_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    done = threading.Event()
+
+    def as_nvml_does() -> int:
+        threading.Thread(target=done.wait, daemon=True).start()
+        return 3
+
+    monkeypatch.setattr(torch.cuda, "device_count", as_nvml_does)
+    before = threading.active_count()
+    with devices_counted():
+        assert torch.cuda.device_count() == 3
+    assert threading.active_count() == before
+    assert torch.cuda.device_count() == 3 and threading.active_count() == before + 1
+    done.set()
+
+
 @pytest.fixture
 def cpu_as_device(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Told]:
     """The child of a device, which is the CPU: all of it but the device."""
+    if NVIDIA.exists():
+        pytest.skip("a forked process of a test sees the card that is there")
     cpu = Device(label="CPU", resource="CPU", visible=())
     monkeypatch.setitem(CHILDREN, "cpu", AcceleratorChild("cpu", cpu))
 
@@ -206,9 +229,12 @@ def test_an_illegal_access_is_its_own_kind() -> None:
 @pytest.mark.slow
 def test_workers_for_gpus_each_see_one_of_their_own() -> None:
     import ray
+    import torch
 
     from attnfuzz.fuzz.pool.ray_pool import RayPool
 
+    if torch.cuda.device_count() == 1:
+        pytest.skip("Ray cannot be told of two GPUs where there is one")
     with Scratch.create() as scratch:
         config = WorkerConfig(scratch=str(scratch.root), targets=("cpu", "cuda"))
         pool = RayPool(config, 2, devices={"GPU": 2})

@@ -17,14 +17,15 @@ MADE_BY = tuple(
     f"torch.{name}"
     for name in ("arange", "empty", "eye", "full", "linspace", "ones", "tensor", "zeros")
 )
+RUN_THERE = ("attention", "run", "undropped", "probabilities")
 TAKEN = CUDA.profiles({name: 1.0 for name in PROFILES if name != "function"})
 
 
 def made(text: str) -> Iterator[ast.Call]:
-    """The tensors that the attention function, `run` and the classes of a module make, but for
+    """The tensors that the functions and classes of a module make which run on the device, but for
     those of one number, which are taken from anywhere."""
     for top in ast.parse(text).body:
-        if isinstance(top, ast.ClassDef) or getattr(top, "name", "") in ("attention", "run"):
+        if isinstance(top, ast.ClassDef) or getattr(top, "name", "") in RUN_THERE:
             for node in ast.walk(top):
                 if isinstance(node, ast.Call) and ast.unparse(node.func) in MADE_BY:
                     first = ast.unparse(node.args[0])

@@ -94,6 +94,7 @@ class ForkServer:
             "PYTHONDONTWRITEBYTECODE": "1",
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
             "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+            "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # CUDA's own starts a thread, cards hidden or not
             # torch decides at import where precompiled headers go: below the temporary folder
             "TMPDIR": str(headers),
             "TORCHINDUCTOR_CACHE_DIR": str(headers / "warm"),

@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,12 @@ def cpu_seconds_of_all(pids: Iterable[int]) -> float:
             continue
         ticks += sum(map(int, fields[11:15]))
     return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def thread_names() -> list[str]:
+    """What this process's threads are called."""
+    tasks = os.listdir("/proc/self/task")
+    return [Path(f"/proc/self/task/{task}/comm").read_text().strip() for task in tasks]
 
 
 def descendants(root: int) -> list[int]:

@@ -91,7 +91,8 @@ def prepare(headers: Path, target: str) -> dict[str, str]:
     """Imports torch, without compiling anything; returns the environment's description."""
     chosen = CHILDREN[target]
     chosen.before_torch(headers / warm.LIBRARIES)
-    child.preload_torch()
+    with chosen.importing():
+        child.preload_torch()
     torch = sys.modules["torch"]
     torch.set_num_threads(1)
     there = chosen.warm_up(headers)
@@ -110,9 +111,17 @@ def settle() -> None:
     """Lets children share what is there. Raises RuntimeError where there are threads."""
     gc.collect()
     gc.freeze()
-    threads = len(os.listdir("/proc/self/task"))
-    if threads != 1:
-        raise RuntimeError(f"preloading torch started {threads - 1} threads; forking is not safe")
+    names = [name for name in procs.thread_names() if not is_idle(name)]
+    if len(names) > 1:
+        raise RuntimeError(
+            f"preloading torch started {len(names) - 1} threads; forking is not safe"
+        )
+
+
+def is_idle(thread: str) -> bool:
+    """A thread of CUDA's driver where every card is hidden. To count none, as autograd does, starts
+    the driver, which does nothing more."""
+    return thread.startswith("cuda") and os.environ.get("CUDA_VISIBLE_DEVICES") == ""
 
 
 def broken(error: Exception) -> dict[str, Any]:

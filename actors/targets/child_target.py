@@ -6,6 +6,7 @@ Standard library only: the toolchain's interpreter loads this.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,10 @@ class ChildTarget(ABC):
     def before_torch(self, libraries: Path) -> None:  # noqa: B027  (most targets have nothing)
         """What is done before torch is imported; `libraries` is a folder for what is built then,
         kept between runs. Raises RuntimeError, with one sentence."""
+
+    def importing(self) -> AbstractContextManager[None]:
+        """What holds while torch and all that a compile needs are imported."""
+        return nullcontext()
 
     @abstractmethod
     def warm_up(self, headers: Path) -> dict[str, str]:

@@ -37,6 +37,7 @@ def bisect(
     torch: Annotated[
         str | None,
         typer.Option(
+            "--torch",
             metavar="RELEASES",
             help="2.11..2.15: of each minor release the newest patch; or a list, oldest first: "
             "2.12.0,2.12.1.",
@@ -45,7 +46,9 @@ def bisect(
     toolchains: Annotated[
         str | None,
         typer.Option(
-            metavar="A,B,…", help="Names or interpreters of toolchains instead, oldest first."
+            "--toolchains",
+            metavar="A,B,…",
+            help="Names or interpreters of toolchains instead, oldest first.",
         ),
     ] = None,
     index: Annotated[

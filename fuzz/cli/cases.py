@@ -73,7 +73,7 @@ def select(
     for case, folder in zip(cases, folders, strict=True):
         if not allowed:
             check_function(case.program, allow_function, str(folder))
-        if target is not None:
+        if target is not None and len(cases) == 1:
             check_target(target, case.program, str(folder), bool(files or case.preload))
     on = [target or case.environment.get("target", DEFAULT) for case in cases]
     return Selected(cases, folders, on, files, allowed)

@@ -54,6 +54,7 @@ Toolchain = Annotated[
 Target = Annotated[
     str,
     typer.Option(
+        "--target",
         metavar="TARGET",
         help="Where to run: cpu (default), or another that `attnfuzz targets` names.",
     ),

@@ -39,6 +39,7 @@ def dashboard(
     allow_host: Annotated[
         list[str] | None,
         typer.Option(
+            "--allow-host",
             metavar="NAME",
             help="A name by which a browser may ask for this server, besides --host and this "
             "machine's local names. May be given several times.",

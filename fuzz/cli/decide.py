@@ -49,6 +49,7 @@ def decide(
     until: Annotated[
         str | None,
         typer.Option(
+            "--until",
             metavar="DATE",
             help="The last day on which it holds. Default: 90 days on for not-a-bug and wont-fix.",
         ),

@@ -33,6 +33,7 @@ def generate(
     function: Annotated[
         str | None,
         typer.Option(
+            "--function",
             metavar="MODULE:NAME",
             help="The attention function that programs of profile function call, as "
             "`functions` in a configuration, which can say more of it.",

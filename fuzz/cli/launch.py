@@ -51,6 +51,7 @@ def launch(
     toolchain: Annotated[
         str | None,
         typer.Option(
+            "--toolchain",
             metavar="NAME|PYTHON",
             help="Whose torch is tested, instead of the configuration's.",
         ),
@@ -71,6 +72,7 @@ def launch(
     wait: Annotated[
         float,
         typer.Option(
+            "--wait",
             min=0.0,
             metavar="SECONDS",
             help="Wait so long for the end of another campaign that holds the directory.",

@@ -169,7 +169,8 @@ def _follow(client: JobSubmissionClient, job: str) -> int:
 def health(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A campaign's directory.")],
     within: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How old what it last wrote may be.")
+        float,
+        typer.Option("--within", metavar="SECONDS", help="How old what it last wrote may be."),
     ] = 60.0,
     as_json: Json = False,
 ) -> None:

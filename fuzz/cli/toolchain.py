@@ -60,7 +60,9 @@ def add(
     ] = None,
     python: Annotated[
         str | None,
-        typer.Option(metavar="PYTHON", help="Of which Python. Default: the one that runs this."),
+        typer.Option(
+            "--python", metavar="PYTHON", help="Of which Python. Default: the one that runs this."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:

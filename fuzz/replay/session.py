@@ -72,6 +72,11 @@ def replay_all(cases: Sequence[Case], at: Places) -> tuple[list[Replayed], list[
     with Scratch.create() as scratch:  # gone with everything in it, however this ends
         groups: dict[tuple[str, tuple[Path, ...], str | None], list[int]] = {}
         for place, case in enumerate(cases):
+            unfit = _unfit(case, at.targets[place], bool(at.files))
+            if unfit is not None:
+                results[place] = not_run(recorded(case), unfit)
+                at.report(f"not run      {at.folders[place]}: {unfit}")
+                continue
             needed = _preload_of(case, at.folders[place], at.files, at.allow_preload, scratch.root)
             package = plugin_of(case.program).package
             groups.setdefault((at.targets[place], needed, package), []).append(place)
@@ -106,6 +111,12 @@ def replay_all(cases: Sequence[Case], at: Places) -> tuple[list[Replayed], list[
             for place, result in zip(places, replayed, strict=True):
                 there[place], results[place] = here, result
     return [results[place] for place in range(len(cases))], there
+
+
+def _unfit(case: Case, target: str, preload: bool) -> str | None:
+    """Why the target cannot take the case's program, or None."""
+    known = TARGETS.get(target)
+    return None if known is None else known.unfit(case.program, preload or bool(case.preload))
 
 
 def _where(of: Sequence[tuple[Case, Path]], program: Program) -> str:

@@ -23,6 +23,17 @@ def dtypes_may_differ(program: Program) -> bool:
     return len(dtypes) > 1 or (in_module and program.autocast is not None)
 
 
+def strided_head_dim(program: Program) -> bool:
+    """Whether q, k or v is stored so that its last dimension has another stride than 1."""
+    layouts = (program.q.layout, program.k.layout, program.v.layout)
+    return any(each.order[-1] != 3 or each.step[3] != 1 or 3 in each.expand for each in layouts)
+
+
+def sets_options(program: Program) -> bool:
+    """Whether it is compiled with options of Inductor's."""
+    return program.compile is not None and bool(program.compile.options)
+
+
 def differentiates(program: Program) -> bool:
     """Whether gradients are computed, by autograd or by the transform `grad`."""
     return program.training is not None or program.transform == "grad"

@@ -46,6 +46,11 @@ MESH: tuple[Refusal, ...] = (
 
 COMPILE: tuple[Refusal, ...] = (
     Refusal(
+        pattern=r"RuntimeError: Unexpected optimization option \S+, known options are ",
+        why="this release of Inductor does not have the option",
+        needs=conditions.sets_options,
+    ),
+    Refusal(
         pattern=r"compiled with non-empty donated buffers which requires create_graph=False",
         why="AOTAutograd has no double backward",
         needs=conditions.traces_second_derivative,

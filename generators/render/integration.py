@@ -117,5 +117,7 @@ def _backward(
 
 
 def _beside_q(line: str) -> str:
-    """The statement with what it makes on q's device."""
+    """The statement with what it makes on q's device, unless it says where."""
+    if "device=" in line:
+        return line
     return re.sub(r"(torch\.(?:arange|ones|zeros)\([^()]*)\)", r"\1, device=q.device)", line)

@@ -9,6 +9,8 @@ import importlib
 import json
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,8 +30,8 @@ class AcceleratorChild(ChildTarget):
     name: str
     device: Device
 
-    def environment(self) -> dict[str, str]:
-        return {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}  # CUDA's own check would start it
+    def importing(self) -> AbstractContextManager[None]:
+        return devices_counted() if self.name == "cuda" else nullcontext()
 
     def warm_up(self, headers: Path) -> dict[str, str]:
         return first_use(self.name, self.device)
@@ -43,18 +45,40 @@ class AcceleratorChild(ChildTarget):
 CHILDREN = {name: AcceleratorChild(name, device) for name, device in DEVICES.items()}
 
 
+@contextmanager
+def devices_counted() -> Iterator[None]:
+    """Modules of Inductor ask for the number of cards as they are imported. NVML, which torch asks
+    then, leaves a thread behind (driver 580): a forked process asks it, once for all of them."""
+    cuda: Any = importlib.import_module("torch").cuda
+    asks = cuda.device_count
+    count = int(_forked(lambda: {"count": str(asks())}).get("count", 0))
+    cuda.device_count = lambda: count
+    try:
+        yield
+    finally:
+        cuda.device_count = asks
+
+
 def first_use(name: str, device: Device) -> dict[str, str]:
     """Imports what torch needs for the device, and has a forked process start it, as those of
     programs will: what it is called (`card`), and what kernels are compiled for it
     (`architecture`: "sm90"). Raises RuntimeError where that fails: there is none to be had, or what
     was imported has started it already."""
     importlib.import_module(device.module)
+    found = _forked(lambda: _describe(name))
+    if "error" in found:
+        raise RuntimeError(f"a forked process cannot use a {name} device: {found['error']}")
+    return found
+
+
+def _forked(ask: Callable[[], dict[str, str]]) -> dict[str, str]:
+    """What `ask` gives in a forked process; an `error` where it ends before that."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
             with open(writing, "w") as pipe:
-                json.dump(_describe(name), pipe)
+                json.dump(ask(), pipe)
         finally:  # nothing must get out of this process
             os._exit(0)
     os.close(writing)
@@ -62,8 +86,6 @@ def first_use(name: str, device: Device) -> dict[str, str]:
         text = pipe.read()
     os.waitpid(pid, 0)
     found: dict[str, str] = json.loads(text or '{"error": "it ended without a word"}')
-    if "error" in found:
-        raise RuntimeError(f"a forked process cannot use a {name} device: {found['error']}")
     return found
 
 

@@ -126,6 +126,13 @@ def blocks_below_16(program: Program) -> bool:
     return blocks is not None and min(blocks) < 16
 
 
+def no_full_blocks(program: Program) -> bool:
+    """The BlockMask does not tell full blocks from others."""
+    kernel = program.kernel
+    made = kernel.block_mask if isinstance(kernel, Flex) else None
+    return made is not None and not made.full_blocks
+
+
 def odd_blocks(program: Program) -> bool:
     """The BlockMask's blocks are no powers of two."""
     blocks = _blocks(program)

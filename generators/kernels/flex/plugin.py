@@ -109,7 +109,7 @@ class FlexPlugin(KernelPlugin[Flex]):
                 inputs.fresh += journey.statements(spec, scene.extents, scene.inputs_device)
             inputs.fresh_names.append("block_mask")
             if spec.paged is None:
-                made = "mask_mod" if mod.is_function else "block_mask.mask_mod"
+                made = mod.made if mod.is_function else "block_mask.mask_mod"
         inputs.seen = [f'mask = create_mask({made}, {here}, device="{scene.inputs_device}")']
 
     @staticmethod

@@ -14,6 +14,7 @@ from attnfuzz.generators.kernels.flex.conditions import (
     inductor_returns_lse,
     kernel_options,
     learnable_tables,
+    no_full_blocks,
     no_tile_divides_blocks,
     odd_blocks,
     own_tiles,
@@ -49,6 +50,12 @@ FLEX: tuple[Refusal, ...] = (
         pattern=r"Cannot use mask_mod from a sliced BlockMask",
         why="an indexed BlockMask has lost its mask_mod",
         needs=indexes_block_mask,
+    ),
+    Refusal(
+        pattern=r"TypeError: (?:create_block_mask\(\) got an unexpected keyword argument |"
+        r"Unexpected keyword arguments: \[)'separate_full_blocks'",
+        why="this release's create_block_mask has no separate_full_blocks",
+        needs=no_full_blocks,
     ),
     Refusal(
         pattern=r"torch\.compile on CPU only supports inference and `return_lse` is not supported",

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from attnfuzz.generators.kernels import conditions
 from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning
 from attnfuzz.generators.kernels.grouping import is_grouped
+from attnfuzz.generators.kernels.refusal import Refusal
 from attnfuzz.generators.kernels.shared_refusals import AUTOGRAD
 from attnfuzz.generators.kernels.varlen.spec import Varlen
 from attnfuzz.generators.model.problem import Problem
@@ -17,12 +19,37 @@ from attnfuzz.generators.render.sizes import Size
 DTYPES = ("float16", "bfloat16")
 
 
+def enables_gqa(program: Program) -> bool:
+    """Whether it says that Hq may differ from Hkv."""
+    return isinstance(program.kernel, Varlen) and program.kernel.enable_gqa
+
+
+REFUSALS = (
+    Refusal(
+        pattern=r"TypeError: (?:varlen_attn\(\) got an unexpected keyword argument |"
+        r"Unexpected keyword arguments: \[)'enable_gqa'",
+        why="this release's varlen_attn has no enable_gqa",
+        needs=enables_gqa,
+    ),
+    Refusal(
+        pattern=r"Input tensor must have contiguous last dimension",
+        why="varlen_attn takes q, k and v whose last dimension is contiguous",
+        needs=conditions.strided_head_dim,
+    ),
+    Refusal(
+        pattern=r"query and (?:key|value) must have the same dtype",
+        why="varlen_attn takes q, k and v of one dtype",
+        needs=conditions.dtypes_may_differ,
+    ),
+)
+
+
 class VarlenPlugin(KernelPlugin[Varlen]):
     """q, k and v are handed over as views `[L, H, D]` of the only batch entry."""
 
     spec_class = Varlen
     interchangeable = False
-    refusals = AUTOGRAD
+    refusals = (*AUTOGRAD, *REFUSALS)
 
     def inputs(self, scene: Scene) -> Inputs:
         count, inputs = self.spec(scene.program).sequences, Inputs()

@@ -26,7 +26,15 @@ from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.actors.worker import WorkerConfig
 from attnfuzz.generators.kernels.specs import FlashAttn, Flex, NpuFusionAttention, Sdpa
 from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Phase, Raised
-from attnfuzz.generators.model.program import Input, Layout, Mesh, Program, Training
+from attnfuzz.generators.model.program import (
+    Compile,
+    Input,
+    Layout,
+    Mesh,
+    Program,
+    Surround,
+    Training,
+)  # fmt: skip
 from attnfuzz.generators.render.module import source
 from attnfuzz.generators.render.repro import repro
 from tests.support.child_programs import REFERENCE, SDPA, TRAINING, Told, compile_settings, tell
@@ -79,6 +87,27 @@ def test_gradients_on_devices_are_sums_in_no_fixed_order() -> None:
     assert not deterministic("cuda", trained) and not deterministic("cuda", by_transform)
     assert deterministic("cuda", replace(trained, training=None))
     assert deterministic("cpu", trained)
+
+
+def test_a_compiled_checkpoint_may_draw_its_seeds() -> None:
+    """torch's `initialize_rng_states`: on CUDA, from the generator of the CPU."""
+    import torch
+
+    from attnfuzz.actors.oracles.purity import Snapshot
+
+    checkpointed = Program(kernel=Sdpa(), surround=Surround(checkpoint="full"), compile=Compile())
+    for target, program, draws in (
+        ("cuda", checkpointed, True),
+        ("cpu", checkpointed, False),
+        ("cuda", replace(checkpointed, surround=Surround()), False),
+    ):
+        job = TARGETS[target].job(program, (), Deadlines())
+        assert job.oracles["draws_seeds"] == draws
+    strict, lenient = Snapshot((), []), Snapshot((), [])
+    lenient.forget("rng_state")
+    torch.rand(1)
+    assert [one["what"] for one in strict.differences(0)] == ["rng_state"]
+    assert lenient.differences(0) == []
 
 
 def test_a_promise_that_the_mask_need_not_keep_is_no_program_of_a_device() -> None:

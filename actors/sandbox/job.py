@@ -201,10 +201,11 @@ class Job:
         plain: str | None = None,
         one_process: bool = False,
         deterministic_gradients: bool = True,
+        seeded_by_cpu: bool = False,
     ) -> Job:
         """The job of `program` on `target`; `refusals` are those of its kernel. `one_process`
         stands for all ranks; with `deterministic_gradients` the same backward pass gives the same
-        bits there."""
+        bits there; `seeded_by_cpu` is the target's."""
         ranks = 1 if one_process else ranks_of(program)
         simulated = 0 if one_process else simulated_ranks_of(program)
         loop = plugin_of(program).loop(program)
@@ -230,6 +231,7 @@ class Job:
                 "breaks": list(plugin_of(program).breaks(program)),
                 "disables": program.surround.integration == "disable",
                 "shapes": shapes_a_call(program),
+                "draws_seeds": seeded_by_cpu and program.surround.checkpoint != "none",
                 **({} if loop is None else {"written": loop.written}),
             },
             function=plugin_of(program).imports(program.kernel),

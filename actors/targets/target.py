@@ -60,6 +60,7 @@ class Target(ABC):
     - `ranks_seen`: those that run of a program of several ranks. The "first" stands for all of
       them; with "none" there are no such programs.
     - `deterministic_gradients`: the same backward pass gives the same bits.
+    - `seeded_by_cpu`: what a compiled checkpoint draws is seeded from the CPU's generator.
     - `heeds_kernel_options`: flex_attention's kernels run, whose options can change their numbers.
     - `costs_known`: what programs cost here is in the table of `actors.cost`.
     - `starts_cold`: each program's process starts the device and its compilers anew, which takes
@@ -78,6 +79,7 @@ class Target(ABC):
     limits: Limits = field(default_factory=Limits)
     ranks_seen: Literal["all", "first", "none"] = "all"
     deterministic_gradients: bool = True
+    seeded_by_cpu: bool = False
     heeds_kernel_options: bool = False
     costs_known: bool = False
     starts_cold: bool = False
@@ -156,6 +158,7 @@ class Target(ABC):
             plain=self.cpu_source(program),
             one_process=self.ranks_seen != "all",
             deterministic_gradients=self.deterministic_gradients,
+            seeded_by_cpu=self.seeded_by_cpu,
         )
 
     def source(self, program: Program) -> str:

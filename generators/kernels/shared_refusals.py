@@ -91,7 +91,8 @@ COMPILE: tuple[Refusal, ...] = (
         thread="pytorch/pytorch#148953",
     ),
     Refusal(
-        pattern=r"Reconstruction of FakeIdVariable\s+Explanation: A fake id produced by id\(\)",
+        pattern=r"Reconstruction of FakeIdVariable\s+Explanation: A fake id produced by id\(\)|"
+        r"Dynamo doesn't know how to trace id\(\) call with args",
         why="the id of what is made in the compiled function means nothing outside of it",
         needs=conditions.keeps_made_mask_by_identity,
         thread="pytorch/pytorch#177443",

@@ -65,6 +65,7 @@ TARGETS = tuple(
         limits=Limits(memory_mb=MEMORY_MB),
         ranks_seen="none",
         deterministic_gradients=False,
+        seeded_by_cpu=name == "cuda",
         heeds_kernel_options=True,
         starts_cold=True,
         can_confirm=True,

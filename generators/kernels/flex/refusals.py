@@ -58,6 +58,11 @@ FLEX: tuple[Refusal, ...] = (
         needs=no_full_blocks,
     ),
     Refusal(
+        pattern=r"Backward pass with mixed query, key, and value dtype is not supported",
+        why="flex_attention trains with q, k and v of one dtype",
+        needs=conditions.dtypes_may_differ,
+    ),
+    Refusal(
         pattern=r"torch\.compile on CPU only supports inference and `return_lse` is not supported",
         why="Inductor's flex_attention on CPU is inference without log-sum-exp",
         needs=inductor_returns_lse,

@@ -13,7 +13,7 @@ from attnfuzz.actors.sandbox.job import Job, Limits
 from attnfuzz.actors.sandbox.sandbox import Sandbox
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.worker import Executor, WorkerConfig
-from attnfuzz.generators.kernels.specs import Sdpa
+from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex, Sdpa
 from attnfuzz.generators.model.outcome import FailureKind, Outcome
 from attnfuzz.generators.model.program import Compile, Input, Shape
 from tests.support.child_programs import source
@@ -26,8 +26,7 @@ needs_cuda = pytest.mark.skipif(
 pytestmark = [pytest.mark.slow, needs_cuda]
 
 SHAPE = Shape(batch=2, q_heads=4, kv_heads=2, q_len=256, kv_len=256, head_dim=64)
-FLEX = trained_flex(SHAPE)
-FLEX = replace(FLEX, kernel=replace(FLEX.kernel, enable_gqa=True))
+FLEX = replace(trained_flex(SHAPE), kernel=Flex(block_mask=BlockMaskSpec(), enable_gqa=True))
 SDPA = replace(FLEX, kernel=Sdpa(enable_gqa=True), training=None)
 
 

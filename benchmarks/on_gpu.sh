@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # For a machine with a GPU, Python 3.12, torch and triton, with or without a network: runs the tests
-# of the target cuda, a campaign, and every virtual finding that is shipped, on the card.
+# of the target cuda, a campaign, and every finding of a card that is shipped, virtual or not.
 #
 #   benchmarks/on_gpu.sh OUT [WHEELS] [MINUTES]
 #
@@ -64,11 +64,11 @@ cp -r corpus/cases "$out/confirmations"
 virtual=()
 while IFS= read -r case; do
   virtual+=("$(dirname "$case")")
-done < <(grep -rlE '^target: (virtual|interpreted)-(sm|gfx)' --include=environment.yaml "$out/confirmations")
+done < <(grep -rlE '^target: (cuda|(virtual|interpreted)-(sm|gfx))' --include=environment.yaml "$out/confirmations")
 if [ "${#virtual[@]}" -gt 0 ]; then
   "$python" -m attnfuzz replay --target cuda --workers 1 "${virtual[@]}" 2>&1 | tee "$out/replay.txt"
 else
-  echo "no virtual case is shipped" | tee "$out/replay.txt"
+  echo "no case of a card is shipped" | tee "$out/replay.txt"
 fi
 
 "$python" -m attnfuzz launch configs/cuda.yaml --minutes "$minutes" --dir "$out/campaign" \

@@ -152,8 +152,8 @@ def test_preload_files_are_executed_only_when_that_was_asked(scratch: Path, attn
         assert result.returncode == EXIT_OK, result.stdout + result.stderr
 
 
-def of_virtual_card(case: Path) -> bool:
-    return "target: virtual" in (case / "environment.yaml").read_text()
+def target_of(case: Path) -> str:
+    return read_case(case).environment["target"]
 
 
 def of_system(case: Path) -> bool:
@@ -175,7 +175,7 @@ PARTS = 3
 def test_the_shipped_corpus_behaves_as_recorded(part: int, attnfuzz: Run) -> None:
     """Every case is complete. What the processor decides may be fixed on another one."""
     shipped = sorted((ROOT / "corpus" / "cases").glob("*/*/environment.yaml"))
-    paths = [path.parent for path in shipped if not of_virtual_card(path.parent)]
+    paths = [path.parent for path in shipped if target_of(path.parent) == "cpu"]
     paths = [path for path in paths if not of_system(path)][part::PARTS]
     result = attnfuzz("replay", *paths, "--workers", "1", "--json", timeout=540)
     assert result.returncode in (EXIT_OK, EXIT_CHANGED), result.stderr
@@ -209,7 +209,7 @@ def test_the_shipped_cases_of_virtual_cards_behave_as_recorded(attnfuzz: Run) ->
     """One of each bucket: Triton takes minutes for some of the others, which have its cause."""
     shipped = sorted((ROOT / "corpus" / "cases").glob("*/*/environment.yaml"), reverse=True)
     of_buckets = {
-        path.parent.parent: path.parent for path in shipped if of_virtual_card(path.parent)
+        path.parent.parent: path.parent for path in shipped if "virtual" in target_of(path.parent)
     }
     cases = list(of_buckets.values())
     result = attnfuzz(

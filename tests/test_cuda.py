@@ -13,7 +13,8 @@ from attnfuzz.actors.sandbox.job import Job, Limits
 from attnfuzz.actors.sandbox.sandbox import Sandbox
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.worker import Executor, WorkerConfig
-from attnfuzz.generators.kernels.specs import BlockMaskSpec, Flex, Sdpa
+from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
+from attnfuzz.generators.kernels.specs import Flex, Sdpa
 from attnfuzz.generators.model.outcome import FailureKind, Outcome
 from attnfuzz.generators.model.program import Compile, Input, Shape
 from tests.support.child_programs import source

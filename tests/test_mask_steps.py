@@ -29,7 +29,7 @@ from attnfuzz.generators.model.codec import dump_program, load_program
 from attnfuzz.generators.model.features import features
 from attnfuzz.generators.model.indices import Table
 from attnfuzz.generators.model.masks import Mask
-from attnfuzz.generators.model.program import Call, Compile, Program, Shape, Training
+from attnfuzz.generators.model.program import Call, Compile, Input, Program, Shape, Training
 from attnfuzz.generators.model.scores import FloatBinary, FloatLookup, Score
 from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.render.module import source
@@ -322,3 +322,16 @@ def test_the_text_of_a_slice() -> None:
     assert SLICED in text
     assert "mask_mod(torch.full_like(b, 1), h, q_idx + 16, kv_idx)" in text
     assert ".expand(2, 2, 28, 20)[1:2, :, 16:28]" in text
+
+
+def test_keys_that_no_query_sees_are_looked_for_with_the_mask_mod_that_is_there() -> None:
+    shared = replace(
+        program(mask=masks.AllTrue(), joints="functions"),
+        k=Input(values="nan_at_masked"),
+        calls=(Call(batch=2, q_len=20, kv_len=20, fresh_mods=False),),
+    )
+    assert "create_mask(noop_mask," in source(shared)
+    module = load(shared)
+    for call in calls_of(module):
+        _, k, *_ = module.inputs(*call)
+        assert k.isfinite().all()

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import pytest
 
+from attnfuzz.actors.targets.registry import TARGETS
+from attnfuzz.corpus.case import find_cases, read_case
+from attnfuzz.fuzz.replay.session import Places, replay_all
 from attnfuzz.fuzz.replay.verdict import (
     RUNS_AT_LEAST,
     RUNS_AT_MOST,
@@ -26,6 +31,7 @@ from attnfuzz.generators.model.outcome import (
 )
 from attnfuzz.generators.model.program import Program
 
+CASES = Path(__file__).resolve().parent.parent / "corpus" / "cases"
 PASSED = Outcome(status="passed")
 REJECTED = Outcome(status="rejected", rejection="a listed refusal")
 
@@ -131,3 +137,14 @@ def test_nothing_to_replay_runs_nothing() -> None:
         raise AssertionError(f"ran {len(programs)} programs")
 
     assert replay([], evaluate) == []
+
+
+def test_a_case_that_the_target_cannot_take_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = TARGETS["cpu"]
+    monkeypatch.setattr(type(cpu), "unfit", lambda *_: "mesh: expected none")
+    reported: list[str] = []
+    folder = find_cases([CASES])[0]
+    at = Places((folder,), ("cpu",), sys.executable, (), False, 1, reported.append)
+    results, there = replay_all([read_case(folder)], at)
+    assert [result.verdict for result in results] == [Verdict.NOT_RUN] and there == [{}]
+    assert reported == [f"not run      {folder}: mesh: expected none"]

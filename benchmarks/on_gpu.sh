@@ -66,7 +66,7 @@ while IFS= read -r case; do
   virtual+=("$(dirname "$case")")
 done < <(grep -rlE '^target: (cuda|(virtual|interpreted)-(sm|gfx))' --include=environment.yaml "$out/confirmations")
 if [ "${#virtual[@]}" -gt 0 ]; then
-  "$python" -m attnfuzz replay --target cuda --workers 1 "${virtual[@]}" 2>&1 | tee "$out/replay.txt"
+  "$python" -m attnfuzz replay --target cuda --workers 4 "${virtual[@]}" 2>&1 | tee "$out/replay.txt"
 else
   echo "no case of a card is shipped" | tee "$out/replay.txt"
 fi

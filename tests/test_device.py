@@ -24,6 +24,7 @@ from attnfuzz.actors.targets.child_registry import CHILDREN
 from attnfuzz.actors.targets.gpu_assignment import not_pinned
 from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.actors.worker import WorkerConfig
+from attnfuzz.fuzz.pool import opened
 from attnfuzz.generators.kernels.specs import FlashAttn, Flex, NpuFusionAttention, Sdpa
 from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Phase, Raised
 from attnfuzz.generators.model.program import (
@@ -87,6 +88,20 @@ def test_gradients_on_devices_are_sums_in_no_fixed_order() -> None:
     assert not deterministic("cuda", trained) and not deterministic("cuda", by_transform)
     assert deterministic("cuda", replace(trained, training=None))
     assert deterministic("cpu", trained)
+
+
+def test_workers_of_a_command_share_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[WorkerConfig, int]] = []
+
+    def open_pool(config: WorkerConfig, workers: int) -> SimpleNamespace:
+        asked.append((config, workers))
+        return SimpleNamespace(close=lambda: None)
+
+    monkeypatch.setattr(opened, "open_pool", open_pool)
+    with opened.pool("python", (), 16, "cuda"):
+        pass
+    ((config, workers),) = asked
+    assert (config.targets, config.per_device, workers) == (("cuda",), 16, 16)
 
 
 def test_a_compiled_checkpoint_may_draw_its_seeds() -> None:

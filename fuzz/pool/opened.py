@@ -19,6 +19,9 @@ from attnfuzz.fuzz.pool.tasks import RunTask, TaskFailed, WorkerDied
 from attnfuzz.generators.model.outcome import PRELOAD_FILE, Outcome
 from attnfuzz.generators.model.program import Program
 
+MOST_PER_DEVICE = 64
+"""As in a configuration."""
+
 
 @contextmanager
 def pool(
@@ -36,13 +39,15 @@ def pool(
 def pool_in(
     scratch: Path, toolchain: str, preload: Sequence[Path], workers: int = 1, target: str = DEFAULT
 ) -> Iterator[Pool]:
-    """The same under the root of a scratch folder that is open already."""
+    """The same under the root of a scratch folder that is open already. Workers for a device share
+    the first: to run a program takes it a moment, to compile one takes a core."""
     config = WorkerConfig(
         toolchain=toolchain,
         targets=(target,),
         preload=tuple(str(path) for path in preload),
         scratch=str(scratch),
         limits=TARGETS[target].limits,
+        per_device=min(workers, MOST_PER_DEVICE),
     )
     with _explained(target, toolchain), closing(open_pool(config, workers)) as opened:
         yield opened

@@ -55,7 +55,7 @@ class Unfit(ValueError):
 class Value:
     """The type of a tensor. `contiguous`: it is known to be. `of`: the arguments that it depends
     on, if their changes change it smoothly: those that it has a gradient for. `masked`: some of it
-    may be minus infinity, as scores are where a mask hides them."""
+    may be minus infinity or the least number, as scores are where a mask hides them."""
 
     shape: tuple[Size, ...]
     dtype: str

@@ -33,6 +33,9 @@ Equation = Literal[
 def _products_take(left: Value, right: Value, key: str) -> None:
     if left.dtype != right.dtype:
         raise Unfit(key, f"expected one dtype, got {left.dtype} and {right.dtype}")
+    for operand, value in (("left", left), ("right", right)):
+        if value.masked:  # a sum of the least numbers overflows, or does not, by its order
+            raise Unfit(operand, "expected a softmax between a mask and a product")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,8 +138,7 @@ class MaskScores(Step):
             raise Unfit("mask", f"expected at most {value.rank} dimensions, got {mask.rank}")
         dtype = promoted(value, mask) if self.form == "add" else value.dtype
         of = depends(value, mask) if self.form == "add" else value.of
-        masked = value.masked or self.form == "add" or self.fill in ("-inf", "tensor")
-        return (Value(shape, dtype, False, of, masked),)
+        return (Value(shape, dtype, False, of, masked=True),)
 
     def text(self, scope: Scope) -> list[str]:
         if self.form == "add":

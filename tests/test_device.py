@@ -18,6 +18,7 @@ from attnfuzz.actors.sandbox.fork_server import ForkServer
 from attnfuzz.actors.sandbox.job import Deadlines
 from attnfuzz.actors.sandbox.sandbox import SandboxError
 from attnfuzz.actors.sandbox.scratch import Scratch
+from attnfuzz.actors.sandbox.zygote import is_idle
 from attnfuzz.actors.targets.accelerator.child import AcceleratorChild, devices_counted, first_use
 from attnfuzz.actors.targets.accelerator.devices import DEVICES, Device
 from attnfuzz.actors.targets.child_registry import CHILDREN
@@ -88,6 +89,15 @@ def test_gradients_on_devices_are_sums_in_no_fixed_order() -> None:
     assert not deterministic("cuda", trained) and not deterministic("cuda", by_transform)
     assert deterministic("cuda", replace(trained, training=None))
     assert deterministic("cpu", trained)
+
+
+def test_a_thread_of_the_driver_is_idle_where_no_card_is_visible(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert is_idle("cuda00001800007") and not is_idle("python3")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert not is_idle("cuda00001800007")
 
 
 def test_workers_of_a_command_share_a_device(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,13 @@ from attnfuzz.actors.targets.gpu_assignment import not_pinned
 from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.actors.worker import WorkerConfig
 from attnfuzz.fuzz.pool import opened
-from attnfuzz.generators.kernels.specs import FlashAttn, Flex, NpuFusionAttention, Sdpa
+from attnfuzz.generators.kernels.specs import (
+    FlashAttn,
+    Flex,
+    NpuFusionAttention,
+    Sdpa,
+    TransformerLayer,
+)
 from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Phase, Raised
 from attnfuzz.generators.model.program import (
     Compile,
@@ -34,6 +40,7 @@ from attnfuzz.generators.model.program import (
     Layout,
     Mesh,
     Program,
+    Shape,
     Surround,
     Training,
 )  # fmt: skip
@@ -175,6 +182,18 @@ def test_a_script_for_a_device_draws_the_numbers_that_failed() -> None:
     assert 'generator=generator, device="cpu").to(out)' in script
     broken = replace(wrong, kind=FailureKind.METADATA_MISMATCH)
     assert "cpu" not in repro(program, broken, device="cuda")
+
+
+def test_the_script_of_a_module_on_a_device_leaves_it_its_fast_path() -> None:
+    diff = Diff(output="out", what="value", expected="1", actual="2", error=1.0, budget=0.1)
+    wrong = Failure(kind=FailureKind.WRONG_RESULT, phase=Phase.CHECK, diffs=(diff,))
+    layer = Program(kernel=TransformerLayer(), shape=Shape(q_heads=2, kv_heads=2))
+    lines = repro(layer, wrong, device="cuda").splitlines()
+    (call,) = [place for place, line in enumerate(lines) if line.startswith("out = attention(")]
+    assert lines[call - 1] == "torch.set_default_device(None)"
+    assert lines[call + 1] == 'torch.set_default_device("cuda")'
+    for script in (repro(layer, wrong), repro(Program(kernel=Sdpa()), wrong, device="cuda")):
+        assert "set_default_device(None)" not in script
 
 
 def test_flash_attn_on_a_gpu_is_as_installed() -> None:

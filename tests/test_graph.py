@@ -183,7 +183,7 @@ def test_a_reference_composes_as_its_graph_does() -> None:
     [
         ("dims: [0, 2, 1, 3]}|dims: [0, 2, 1]}", "kernel.steps[0].dims: expected a permutation"),
         ("left: probs, right: v|left: v, right: v", "kernel.steps[8].right: expected 8 rows"),
-        ("left: probs, right: v|left: scores, right: v", "kernel.steps[8].left: expected a softmax"),
+        ("left: probs, right: v|left: scores, right: v", "kernel.steps[8].left: expected a soft"),
         ("dim: 3, form|dim: 4, form", "kernel.steps[7].dim: expected a dimension below 4, got 4"),
         ("right: v, to: out|right: k2, to: out", "kernel.steps[8].right: expected the name of"),
         ("to: out}|to: system}", "kernel.steps[8].to: expected one of q, k, v"),

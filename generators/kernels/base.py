@@ -155,6 +155,9 @@ class KernelPlugin(Generic[K]):
     """Whether SDPA, flex_attention and attention by hand mean the same in its place: it has no
     mask of its own, which these would not be given."""
 
+    has_fast_path: ClassVar[bool] = False
+    """Whether it is a module with a fast path for inference, which it leaves in a mode of torch's."""
+
     is_sdpa: ClassVar[bool] = False
     """Whether it is SDPA, whatever back-end torch gives it to."""
 

@@ -15,6 +15,7 @@ from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.model.outcome import EAGER_REFUSES, Failure, FailureKind
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render.checks import Check, CheckWriter, check_for
+from attnfuzz.generators.render.devices import off_default_device
 from attnfuzz.generators.render.modes import global_modes, runs
 from attnfuzz.generators.render.parts import (
     DIRTY_DEVICE_MEMORY,
@@ -100,7 +101,9 @@ def issue_script(
         blocks += p.reference if check.reference else []
         blocks += [p.run.function(), *runs(program, check.compiled)] if check.run else []
         blocks += [*check.functions, *kept]
-    blocks.append(_test(p, check, failure, way, made))
+    test = _test(p, check, failure, way, made)
+    modeless = device != "cpu" and p.plugin.has_fast_path
+    blocks.append(off_default_device(test, device) if modeless else test)
     blocks.append([MAIN, f"    assert test_fn(), {literal(message)}"])
     if device != "cpu" and failure.kind not in WHATEVER_THE_NUMBERS:
         blocks = [[drawn_on_cpu(line, device) for line in block] for block in blocks]

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from attnfuzz.generators.model.outcome import EAGER_REFUSES, Failure, FailureKind, said
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render.checks import Check, check_for
+from attnfuzz.generators.render.devices import off_default_device
 from attnfuzz.generators.render.in_place import drawn_together, in_place
 from attnfuzz.generators.render.modes import global_modes, runs
 from attnfuzz.generators.render.parts import (
@@ -70,7 +71,10 @@ def repro(
         blocks += [p.run.function(), *runs(program, check.compiled)] if check.run else []
         blocks += check.functions
         blocks += p.compiled if check.compiled else []
-    blocks += _calls(p, check, failure)
+    calls = _calls(p, check, failure)
+    if device != "cpu" and p.plugin.has_fast_path:
+        calls = [off_default_device(block, device) for block in calls]
+    blocks += calls
     if device != "cpu" and failure.kind not in WHATEVER_THE_NUMBERS:
         blocks = [[drawn_on_cpu(line, device) for line in block] for block in blocks]
     text = assemble(blocks, p)

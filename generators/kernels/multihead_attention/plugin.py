@@ -33,6 +33,7 @@ class MultiheadAttentionPlugin(ModulePlugin[MultiheadAttention]):
     spec_class = MultiheadAttention
     labels = ("module: multi-headed-attention",)
     interchangeable = False
+    has_fast_path = True
     refusals = (
         Refusal(
             pattern=r"(?i)need attn_mask if specifying the is_causal hint",

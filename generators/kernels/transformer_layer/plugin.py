@@ -36,6 +36,7 @@ class TransformerLayerPlugin(ModulePlugin[TransformerLayer]):
 
     spec_class = TransformerLayer
     interchangeable = False
+    has_fast_path = True
     refusals = AUTOGRAD
 
     # How it is written.

@@ -156,7 +156,7 @@ class KernelPlugin(Generic[K]):
     mask of its own, which these would not be given."""
 
     has_fast_path: ClassVar[bool] = False
-    """Whether it is a module with a fast path for inference, which it leaves in a mode of torch's."""
+    """Whether it is a module with a fast path for inference, which it leaves in a mode."""
 
     is_sdpa: ClassVar[bool] = False
     """Whether it is SDPA, whatever back-end torch gives it to."""

@@ -13,7 +13,7 @@ import re
 from attnfuzz.corpus.frames import is_stack, significant_frames
 from attnfuzz.corpus.signature import diagnosis, exception_type, is_telling, phase_class
 from attnfuzz.corpus.volatile import mask_volatile
-from attnfuzz.generators.model.outcome import Failure
+from attnfuzz.generators.model.outcome import Failure, FailureKind
 
 FIRST_WORDS = 6
 """Words of a message's first sentence that are enough to know an error by."""
@@ -27,6 +27,8 @@ def reworded(then: Failure, now: Failure) -> str | None:
     it is no more than that; None where they are different failures."""
     if (then.kind, phase_class(then), then.layer) != (now.kind, phase_class(now), now.layer):
         return None
+    if then.kind is FailureKind.ILLEGAL_ACCESS:
+        return None  # what a device reports has neither words nor a stack of its own
     if then.raised is not None and now.raised is not None:
         return _reraised(then, now) if then.signal == now.signal else None
     if then.raised is None and now.raised is None and then.oracle == now.oracle:

@@ -10,6 +10,7 @@ The process has the device for itself, and is gone with it after one program, wh
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -66,6 +67,14 @@ class DeviceExecution(Execution):
         """Leaves NaN in the memory that is handed out next, so that uninitialised reads show."""
         for size in DIRTIED:
             torch.full((size,), torch.nan, device=self.device)
+
+    def _waiting(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def waited(*args: Any) -> Any:
+            result = function(*args)
+            self._module.synchronize()  # what goes wrong until here is not the backward pass's
+            return result
+
+        return waited
 
     def _finished(self, outputs: Outputs) -> Outputs:
         self._module.synchronize()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+_MADE = re.compile(r"(torch\.(?:arange|ones|zeros)\([^()]*)\)")
 _CALLED = re.compile(r"\b(?:attention|compiled)[(,]")
 
 
@@ -11,6 +12,13 @@ def beside(device: str, name: str) -> str:
     """`, device=…` of what a function that runs on torch's `device` makes to go with the tensor of
     that name; nothing on a CPU."""
     return "" if device == "cpu" else f", device={name}.device"
+
+
+def made_beside(name: str, lines: list[str], device: str) -> list[str]:
+    """Statements of a reference, for where they run on `device`: what they make goes beside the
+    tensor of that name."""
+    there = beside(device, name)
+    return [_MADE.sub(rf"\1{there})", line) for line in lines]
 
 
 def off_default_device(lines: list[str], device: str) -> list[str]:

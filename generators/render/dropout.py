@@ -27,6 +27,7 @@ from __future__ import annotations
 from typing import Any
 
 from attnfuzz.generators.kernels.base import WITHOUT_DEAD_ROWS, Inputs, KernelPlugin, Meaning
+from attnfuzz.generators.render.devices import made_beside
 from attnfuzz.generators.render.scene import Scene, indented
 
 SEEN = "1e-3"
@@ -100,7 +101,8 @@ def _factor(p: float) -> float:
 
 def _probabilities(scene: Scene, meaning: Meaning, names: list[str]) -> list[str]:
     scaled = f"{meaning.scale} * (q @ k.mT)" if meaning.scale else "q @ k.mT"
-    lines = [*_repeated(scene, "k"), f"scores = {scaled}", *meaning.modify]
+    lines = [*_repeated(scene, "k"), f"scores = {scaled}"]
+    lines += made_beside("q", meaning.modify, scene.device)
     if meaning.zero_dead_rows:
         lines += [*WITHOUT_DEAD_ROWS, "return probs"]
     else:

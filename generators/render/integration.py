@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from attnfuzz.generators.kernels.base import WITHOUT_DEAD_ROWS, Body, Inputs, KernelPlugin
+from attnfuzz.generators.render.devices import made_beside
 from attnfuzz.generators.render.scene import Scene, indented, naming_extents
 
 Function = list[str]
@@ -102,7 +102,7 @@ def _backward(
     meaning = plugin.meaning(scene, inputs)
     scale = f"{meaning.scale} * " if meaning.scale else ""
     wrap = (lambda text: f"{scale}({text})") if scale else (lambda text: text)
-    modify = meaning.modify if scene.device == "cpu" else list(map(_beside_q, meaning.modify))
+    modify = made_beside("q", meaning.modify, scene.device)
     rest = ["None"] * (len(names) - 3)
     plain = ("probs = torch.softmax(scores, dim=-1)",)
     return [
@@ -114,10 +114,3 @@ def _backward(
         *([f"ds = ds.masked_fill({meaning.replaced}, 0)"] if meaning.replaced else []),
         f"return {', '.join([wrap('ds @ k'), wrap('ds.mT @ q'), 'probs.mT @ dout', *rest])}",
     ]
-
-
-def _beside_q(line: str) -> str:
-    """The statement with what it makes on q's device, unless it says where."""
-    if "device=" in line:
-        return line
-    return re.sub(r"(torch\.(?:arange|ones|zeros)\([^()]*)\)", r"\1, device=q.device)", line)

@@ -23,7 +23,6 @@ from attnfuzz.generators.model.expressions import mask_axes
 from attnfuzz.generators.model.problem import Problem
 from attnfuzz.generators.model.program import Argument, Program
 from attnfuzz.generators.render.dense import may_hide_everything
-from attnfuzz.generators.render.devices import beside
 from attnfuzz.generators.render.scene import Scene
 from attnfuzz.generators.render.sizes import commas
 
@@ -81,8 +80,7 @@ class SdpaPlugin(KernelPlugin[Sdpa]):
         elif scene.program.mask is not None:
             extents = commas((scene.q_len, scene.kv_len))
             diagonal = f"{scene.kv_len} - {scene.q_len}" if spec.mask_form == "lower_right" else ""
-            there = beside(scene.device, "scores")
-            modify.append(f"mask = torch.ones({extents}, dtype=torch.bool{there}).tril({diagonal})")
+            modify.append(f"mask = torch.ones({extents}, dtype=torch.bool).tril({diagonal})")
             modify.append('scores = scores.masked_fill(~mask, float("-inf"))')
         dead = spec.mask_fill == "-inf" and may_hide_everything(scene.program.mask, scene)
         return Meaning(scene.scale_text(spec.scale, spec.scale_from), modify, zero_dead_rows=dead)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -19,11 +18,9 @@ from attnfuzz.generators.model.outcome import FailureKind, Outcome
 from attnfuzz.generators.model.program import Compile, Input, Shape
 from tests.support.child_programs import source
 from tests.support.flex_program import trained_flex
+from tests.support.gpu import gpu_is_there
 
-DRIVERS = ("/dev/nvidia0", "/dev/kfd")  # NVIDIA's and AMD's
-needs_cuda = pytest.mark.skipif(
-    not any(Path(driver).exists() for driver in DRIVERS), reason="there is no GPU"
-)
+needs_cuda = pytest.mark.skipif(not gpu_is_there(), reason="there is no GPU")
 pytestmark = [pytest.mark.slow, needs_cuda]
 
 SHAPE = Shape(batch=2, q_heads=4, kv_heads=2, q_len=256, kv_len=256, head_dim=64)

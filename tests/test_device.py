@@ -48,8 +48,8 @@ from attnfuzz.generators.render.module import source
 from attnfuzz.generators.render.repro import repro
 from tests.support.child_programs import REFERENCE, SDPA, TRAINING, Told, compile_settings, tell
 from tests.support.child_programs import source as child_source
+from tests.support.gpu import gpu_is_there
 
-NVIDIA = Path("/dev/nvidia0")
 LEAVES = "return tuple(torch.randn(2, 2, 8, 16, requires_grad=True) for _ in range(3))"
 
 
@@ -251,7 +251,7 @@ def test_to_count_devices_starts_no_thread(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.fixture
 def cpu_as_device(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Told]:
     """The child of a device, which is the CPU: all of it but the device."""
-    if NVIDIA.exists():
+    if gpu_is_there():
         pytest.skip("a forked process of a test sees the card that is there")
     cpu = Device(label="CPU", resource="CPU", visible=())
     monkeypatch.setitem(CHILDREN, "cpu", AcceleratorChild("cpu", cpu))

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Mapping
 
 from attnfuzz.actors.targets.registry import TARGETS
 
+MOST_PER_DEVICE = 64
+"""How many workers may share a device."""
+
 
 def resources_of(targets: Iterable[str]) -> frozenset[str]:
     """What Ray calls that of which a worker for all of `targets` needs a share."""

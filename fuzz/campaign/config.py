@@ -25,6 +25,7 @@ from pydantic import (
 
 from attnfuzz.actors.sandbox.job import Deadlines, Limits
 from attnfuzz.actors.targets.folders import DEFAULT
+from attnfuzz.actors.targets.gpu_assignment import MOST_PER_DEVICE
 from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.actors.targets.target import DEVICE_KERNELS
 from attnfuzz.fuzz.errors import UserError
@@ -84,7 +85,7 @@ class WorkersConfig(_Section):
     nodes: Annotated[int, Field(ge=1, le=64)] = 1
     cpus: Annotated[int, Field(ge=1, le=1024)] = 1
     devices: Annotated[int, Field(ge=1, le=64)] = 1
-    per_device: Annotated[int, Field(ge=1, le=64)] | None = None
+    per_device: Annotated[int, Field(ge=1, le=MOST_PER_DEVICE)] | None = None
     accelerator_type: Annotated[str, Field(min_length=1)] | None = None
     resources: dict[str, Positive] = {}
     toolchain: str | None = None
@@ -114,7 +115,7 @@ class CampaignConfig(_Section):
     ray_address: str | None = None
     runtime_env: dict[str, Any] = {}
     ship_code: bool = True
-    workers_per_device: Annotated[int, Field(ge=1, le=64)] = 1
+    workers_per_device: Annotated[int, Field(ge=1, le=MOST_PER_DEVICE)] = 1
     pin_cpus: bool = True
     shard_size: Annotated[int, Field(ge=1, le=10_000)] = 10
     profiles: dict[str, Weight] = Field(default={"mixed": 1.0}, min_length=1)

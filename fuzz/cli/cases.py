@@ -12,7 +12,7 @@ import typer
 
 from attnfuzz.actors.targets.folders import DEFAULT
 from attnfuzz.fuzz import shipped
-from attnfuzz.fuzz.cli.common import check_function, check_target, python_files
+from attnfuzz.fuzz.cli.common import check_function, check_target_name, python_files
 from attnfuzz.fuzz.errors import user_path
 
 if TYPE_CHECKING:
@@ -64,6 +64,8 @@ def select(
     what cannot be used or is not allowed."""
     from attnfuzz.corpus.case import find_cases, read_case
 
+    if target is not None:
+        check_target_name(target)
     wanted, are_shipped = _folders(paths, directory)
     folders = find_cases(wanted)
     cases = [read_case(folder) for folder in folders]
@@ -73,8 +75,6 @@ def select(
     for case, folder in zip(cases, folders, strict=True):
         if not allowed:
             check_function(case.program, allow_function, str(folder))
-        if target is not None and len(cases) == 1:
-            check_target(target, case.program, str(folder), bool(files or case.preload))
     on = [target or case.environment.get("target", DEFAULT) for case in cases]
     return Selected(cases, folders, on, files, allowed)
 

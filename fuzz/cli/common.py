@@ -110,13 +110,20 @@ def interpreter(toolchain: str | None, torch: bool = True) -> str:
     return python
 
 
+def check_target_name(target: str) -> None:
+    """Raises UserError where there is no target of that name."""
+    from attnfuzz.actors.targets.registry import TARGETS
+
+    if target not in TARGETS:
+        raise UserError(mismatch("--target", f"one of {', '.join(TARGETS)}", repr(target)))
+
+
 def check_target(target: str, program: Program, where: str, preload: bool) -> None:
     """Raises UserError unless `program`, read from `where`, can be run on `target`; `preload`:
     files are loaded before it."""
     from attnfuzz.actors.targets.registry import TARGETS
 
-    if target not in TARGETS:
-        raise UserError(mismatch("--target", f"one of {', '.join(TARGETS)}", repr(target)))
+    check_target_name(target)
     unfit = TARGETS[target].unfit(program, preload)
     if unfit is not None:
         raise UserError(f"{where}: {unfit}")

@@ -10,6 +10,7 @@ from attnfuzz.actors.sandbox.sandbox import SandboxError
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.targets.availability import targets
 from attnfuzz.actors.targets.folders import DEFAULT
+from attnfuzz.actors.targets.gpu_assignment import MOST_PER_DEVICE
 from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.actors.worker import WorkerConfig
 from attnfuzz.fuzz.environment import check_packages, lacks_package
@@ -18,9 +19,6 @@ from attnfuzz.fuzz.pool.pool import Pool, open_pool, run_all
 from attnfuzz.fuzz.pool.tasks import RunTask, TaskFailed, WorkerDied
 from attnfuzz.generators.model.outcome import PRELOAD_FILE, Outcome
 from attnfuzz.generators.model.program import Program
-
-MOST_PER_DEVICE = 64
-"""As in a configuration."""
 
 
 @contextmanager

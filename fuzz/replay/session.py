@@ -65,7 +65,8 @@ class Places:
 def replay_all(cases: Sequence[Case], at: Places) -> tuple[list[Replayed], list[dict[str, str]]]:
     """A result for each case, and the environment it ran in. Cases with the same target that need
     the same preload files share their sandboxes. Among others, those of a kernel's package that the
-    toolchain lacks are not run."""
+    toolchain lacks are not run, nor those that the target cannot take. Raises UserError where it
+    can take none."""
     missing = at.missing()
     results: dict[int, Replayed] = {}
     there: list[dict[str, str]] = [{} for _ in cases]
@@ -75,6 +76,8 @@ def replay_all(cases: Sequence[Case], at: Places) -> tuple[list[Replayed], list[
             unfit = _unfit(case, at.targets[place], bool(at.files))
             if unfit is not None:
                 results[place] = not_run(recorded(case), unfit)
+                if len(results) == len(cases) and not at.lenient:
+                    raise UserError(f"{at.folders[place]}: {unfit}")
                 at.report(f"not run      {at.folders[place]}: {unfit}")
                 continue
             needed = _preload_of(case, at.folders[place], at.files, at.allow_preload, scratch.root)

@@ -140,6 +140,7 @@ class CampaignConfig(_Section):
     retry: bool = True
     steering: bool = True
     counterfactuals: bool = True
+    counterfactuals_checked: Annotated[int, Field(ge=1, le=1000)] = 20
     budgets: bool = False
     yields: bool = False
     feedback: bool = False

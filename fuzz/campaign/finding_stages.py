@@ -32,10 +32,6 @@ from attnfuzz.generators.model.features import features
 from attnfuzz.generators.model.outcome import Outcome
 from attnfuzz.generators.model.program import Program
 
-CHECKED_OF = 20
-"""Of how many attributed findings one is minimized, to see how often attribution is wrong."""
-
-
 class FindingStage(ABC):
     """A stage of `investigation` in the campaign of `context`; its tasks are those of `work`."""
 
@@ -125,7 +121,7 @@ class Attributing(FindingStage):
             return self._look_into()
         context.store.count("attributed", {bucket.id: 1})
         investigation.attributed = bucket
-        if is_checked(investigation.id):
+        if is_checked(investigation.id, context.config.counterfactuals_checked):
             return self._look_into()
         bucket, has = context.buckets.get(bucket.id), features(self.finding.program)
         joined = context.buckets.joined(bucket, self.finding.failure, has)
@@ -140,10 +136,10 @@ class Attributing(FindingStage):
         return Transition(stage=Minimizing(self.investigation, self.context))
 
 
-def is_checked(program: str) -> bool:
-    """Whether a finding that was attributed is minimized all the same: one in `CHECKED_OF`, told by
+def is_checked(program: str, of: int) -> bool:
+    """Whether a finding that was attributed is minimized all the same, as one in `of` is: told by
     the program's id."""
-    return int(program, 16) % CHECKED_OF == 0
+    return int(program, 16) % of == 0
 
 
 class Confirming(FindingStage):

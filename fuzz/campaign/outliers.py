@@ -31,6 +31,9 @@ from attnfuzz.generators.model.program import Program
 OVERDUE_S = 300.0
 """Seconds after which an outlier goes before findings."""
 
+CHECKED_OF = 20
+"""Of how many outliers that seem to be known one is run all the same."""
+
 SLOW = (FailureKind.HANG, FailureKind.COMPILE_TIME)
 
 
@@ -120,7 +123,7 @@ class Outliers:
         self._store.count_all({SORT: ended, "cpu": {OUTLIERS: cpu_s}})
 
     def _explained_by(self, one: Outlier) -> Bucket | None:
-        if is_checked(program_id(one.program)):
+        if is_checked(program_id(one.program), CHECKED_OF):
             return None
         has = features(one.program)
         there = self._buckets.explaining(one.target)

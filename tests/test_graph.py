@@ -10,7 +10,10 @@ from typing import Any, get_args
 
 import pytest
 import torch
+from hypothesis import strategies as st
 
+from attnfuzz.generators.kernels.graph.drawing import Drawing
+from attnfuzz.generators.kernels.graph.spec import MOST_STEPS
 from attnfuzz.generators.kernels.graph.steps.union import AnyStep
 from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.kernels.specs import Graph, Sdpa
@@ -23,7 +26,10 @@ from attnfuzz.generators.render.module import source
 from attnfuzz.generators.render.repro import repro
 from attnfuzz.generators.shrink.candidates import candidates
 from attnfuzz.generators.shrink.complexity import complexity
+from attnfuzz.generators.strategies.kernel import Parts
+from attnfuzz.generators.strategies.provider import collect
 from attnfuzz.generators.strategies.shards import shard_programs
+from attnfuzz.generators.strategies.swarm import Swarm
 from tests.support.rendered import calls_of
 
 BERT = """\
@@ -158,6 +164,17 @@ def test_what_is_drawn_fits() -> None:
     for program in drawn(12):
         assert problems(program) == []
         assert load_program(dump_program(program)) == program
+
+
+def test_a_graph_with_every_detour_can_be_read_again() -> None:
+    """Its file may have so many steps and no more."""
+    drawing = Drawing(Parts.of(Swarm("graph")))
+    for always in ("detour", "decorated", "rotated"):
+        setattr(drawing.forms, always, st.just(True))
+    drawing.families = dict.fromkeys((True, False), st.just("layers"))
+    drawn = collect(st.composite(drawing.draw)("inductor"), 7, 200)
+    most = max(len(program.kernel.steps) for program in drawn if isinstance(program.kernel, Graph))
+    assert MOST_STEPS // 2 < most <= MOST_STEPS
 
 
 def test_every_step_is_drawn() -> None:

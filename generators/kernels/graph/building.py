@@ -9,7 +9,13 @@ from itertools import permutations
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from attnfuzz.generators.kernels.graph.spec import Another, Graph, MaskForm, Parameter
+from attnfuzz.generators.kernels.graph.spec import (
+    MOST_STEPS,
+    Another,
+    Graph,
+    MaskForm,
+    Parameter,
+)
 from attnfuzz.generators.kernels.graph.steps.arithmetic import Cast, Pointwise
 from attnfuzz.generators.kernels.graph.steps.joins import Cat, Split, Stack
 from attnfuzz.generators.kernels.graph.steps.rotary import Rotation
@@ -82,6 +88,11 @@ class Builder:
             returns=returns,
         )
 
+    @property
+    def has_room(self) -> bool:
+        """Whether there may be steps that change nothing: what is left to be written has to fit."""
+        return len(self.steps) < MOST_STEPS // 3
+
     def value(self, name: str) -> Value:
         """The type of a value."""
         return self.scope.values[name]
@@ -123,7 +134,7 @@ class Builder:
         target, draw = to or name, self.draw
         if dims == tuple(range(len(dims))):
             return
-        if len(dims) in self.forms.orders and draw(self.forms.detour):
+        if len(dims) in self.forms.orders and draw(self.forms.detour) and self.has_room:
             first = draw(self.forms.orders[len(dims)])
             rest = tuple(first.index(dim) for dim in dims)
             if rest != tuple(range(len(dims))):
@@ -189,7 +200,7 @@ class Builder:
 
     def decorate(self, name: str) -> None:
         """Now and then, steps after which the value is the same."""
-        if name not in self.fixed and self.draw(self.forms.decorated):
+        if name not in self.fixed and self.draw(self.forms.decorated) and self.has_room:
             before = self.scope, len(self.steps)
             try:
                 self._decorate(name)

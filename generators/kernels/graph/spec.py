@@ -16,7 +16,7 @@ from attnfuzz.generators.kernels.graph.steps.union import AnyStep
 from attnfuzz.generators.kernels.graph.values import Extent, Name
 from attnfuzz.generators.model.indices import STRICT
 
-MOST_STEPS = 60
+MOST_STEPS = 120
 
 
 @dataclass(frozen=True, kw_only=True)

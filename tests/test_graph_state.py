@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -18,7 +19,7 @@ from attnfuzz.actors.sandbox.job import Job
 from attnfuzz.generators.kernels.graph.decode import Decode
 from attnfuzz.generators.kernels.graph.plainer import alone
 from attnfuzz.generators.kernels.graph.steps.arithmetic import Pointwise
-from attnfuzz.generators.kernels.graph.steps.attention import Attend
+from attnfuzz.generators.kernels.graph.steps.attention import Attend, Softmax
 from attnfuzz.generators.kernels.graph.steps.state import PositionMask, Store
 from attnfuzz.generators.kernels.specs import Graph
 from attnfuzz.generators.model.codec import dump_program, load_program
@@ -297,3 +298,29 @@ def test_planted_faults_are_seen(fault: str, decode: Decode, form: Any) -> None:
     finally:
         planted["library"]._destroy()
     assert_means_the_whole(program)
+
+
+def test_what_is_wrong_with_a_cache_leaves_no_attention_by_hand() -> None:
+    """Whichever way the attention was written: one cause has one minimized program."""
+
+    def fails(program: Program) -> bool:
+        steps = program.kernel.steps if isinstance(program.kernel, Graph) else ()
+        return any(isinstance(step, Store) and step.form == "index_copy" for step in steps)
+
+    by_hand = [
+        program
+        for shard in range(60)
+        for program in shard_programs(5, shard, 10, {"graph": 1})
+        if fails(program) and any(isinstance(step, Softmax) for step in graph_of(program).steps)
+    ][:6]
+    left = {simplest(program, fails) for program in by_hand}
+    assert len(by_hand) == 6
+    assert {tuple(type(step) for step in graph_of(program).steps) for program in left} == {
+        (Store, PositionMask, Attend)
+    }
+
+
+def simplest(program: Program, fails: Callable[[Program], bool]) -> Program:
+    while simpler := next((one for one in candidates(program) if fails(one)), None):
+        program = simpler
+    return program

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from attnfuzz.generators.kernels.graph.decode import Decode
+from attnfuzz.generators.kernels.graph.rewiring import without
 from attnfuzz.generators.kernels.graph.spec import Graph
 from attnfuzz.generators.kernels.graph.steps.attention import Attend
 from attnfuzz.generators.kernels.graph.steps.state import (
@@ -20,11 +21,12 @@ from attnfuzz.generators.kernels.graph.steps.state import (
     StoreInPages,
 )
 from attnfuzz.generators.kernels.graph.steps.step import Step
+from attnfuzz.generators.kernels.graph.steps.views import Permute
 
 
 def plainer(graph: Graph, decode: Decode) -> Iterator[Graph]:
     """Without a cache; SDPA over a cache alone, of the simplest kind and then of this one; the
-    steps as they are with simpler writes."""
+    steps as they are with simpler writes, and with all that is stored as `[B, H, L, D]`."""
     yield stateless(graph)
     fewer = Decode(calls=decode.calls, tokens=decode.tokens)
     ring = replace(decode, cache="bhld", spare=0, unwritten="zeros")
@@ -34,6 +36,7 @@ def plainer(graph: Graph, decode: Decode) -> Iterator[Graph]:
         for reads in ("written", "all"):
             yield with_plain_writes(graph, replace(fewer, position=position, reads=reads,
                 cache=decode.cache, window=decode.window))  # fmt: skip
+    yield as_heads(graph, decode)
     for i, step in enumerate(graph.body):
         if isinstance(step, AttendWritten):
             causal = Attend(q=step.q, k=step.k, v=step.v, to=step.to, mask="mask")
@@ -60,6 +63,15 @@ def stateless(graph: Graph) -> Graph:
             for name in step.writes():
                 renamed.pop(name, None)
     return replace(graph.with_steps(steps), decode=None, returns=graph.returns[:1])
+
+
+def as_heads(graph: Graph, decode: Decode) -> Graph:
+    """What is handed over and what is stored as `[B, H, L, D]`, without the steps that exchange
+    heads and lengths."""
+    for i, step in reversed(list(enumerate(graph.body))):
+        if isinstance(step, Permute) and step.dims == (0, 2, 1, 3):
+            graph = without(graph, [i], step.to, step.of, i)
+    return replace(graph, given="bhld", decode=replace(decode, cache="bhld"))
 
 
 def alone(decode: Decode) -> Iterator[Graph]:

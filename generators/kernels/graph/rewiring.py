@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import MISSING, fields, replace
 from typing import Any
 
+from attnfuzz.generators.kernels.graph.spec import Graph
 from attnfuzz.generators.kernels.graph.steps.step import Step
 
 
@@ -38,6 +39,18 @@ def renamed(steps: tuple[Step, ...], old: str, new: str) -> tuple[Step, ...]:
         changed.append(step if gone or old not in step.reads() else reading(step, old, new))
         gone = gone or bool({old, new} & set(step.writes()))
     return tuple(changed)
+
+
+def without(graph: Graph, taken: Collection[int], old: str, new: str, end: int) -> Graph:
+    """Without the steps that are taken, and `new` read in place of `old` after step `end`."""
+    kept = tuple(step for i, step in enumerate(graph.body[:end]) if i not in taken)
+    rest = graph.body[end + 1 :]
+    rest = renamed(rest, old, new) if old != new else rest
+    last = old in graph.returns and not any(old in step.writes() for step in rest)
+    returns = graph.returns
+    if last and new not in returns:
+        returns = tuple(new if name == old else name for name in returns)
+    return replace(graph.with_steps((*kept, *rest)), returns=returns)
 
 
 def last_writer(steps: tuple[Step, ...], name: str, before: int) -> int | None:

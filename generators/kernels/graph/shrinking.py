@@ -10,12 +10,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
 
+from attnfuzz.generators.kernels.graph.fusing import fused
 from attnfuzz.generators.kernels.graph.plainer import plainer
 from attnfuzz.generators.kernels.graph.rewiring import (
     at_defaults,
     last_writer,
     reading,
     renamed,
+    without,
     writing,
 )
 from attnfuzz.generators.kernels.graph.spec import Graph
@@ -30,9 +32,9 @@ from attnfuzz.generators.model.program import Program
 
 
 def smaller(program: Program, graph: Graph) -> Iterator[Graph | Sdpa | Handwritten]:
-    """The boldest first: one attention alone, each result alone, stretches left out, what changes
-    no shape, an end with an earlier step; then steps left out one by one, and several that only go
-    together."""
+    """The boldest first: one attention alone, each result alone, SDPA for what is written by hand,
+    stretches left out, what changes no shape, an end with an earlier step; then steps left out one
+    by one, and several that only go together."""
     yield from _attention_alone(graph)
     if graph.decode is not None:
         yield from plainer(graph, graph.decode)
@@ -40,7 +42,7 @@ def smaller(program: Program, graph: Graph) -> Iterator[Graph | Sdpa | Handwritt
     before = list(scopes(graph, arguments(program, graph, extents)))
     plain = arguments(program, replace(graph, given="bhld"), extents)
     yield from chain(
-        _results(graph), _stretches(graph), _as_they_are(graph, before, plain),
+        _results(graph), fused(graph, before), _stretches(graph), _as_they_are(graph, before, plain),
         _round_trips(graph, before), _ending_early(graph), _bypassed(graph), _of_one(graph, before),
         _permutations(graph), _of_both_sides(graph),
     )  # fmt: skip
@@ -130,7 +132,7 @@ def _round_trips(graph: Graph, before: list[Scope]) -> Iterator[Graph]:
                 if len(taken) > 1 and _kind(before[taken[-1]].values[source]) == kind:
                     found.append((source, taken))
             for source, taken in [*found[:1], *found[1:][-1:]]:
-                yield _without(graph, taken, name, source, end)
+                yield without(graph, taken, name, source, end)
 
 
 def _back(graph: Graph, end: int) -> Iterator[tuple[str, list[int]]]:
@@ -148,24 +150,12 @@ def _kind(value: Value) -> tuple[object, ...]:
     return value.shape, value.dtype
 
 
-def _without(graph: Graph, taken: list[int], old: str, new: str, end: int) -> Graph:
-    """Without the steps that are taken, and `new` read in place of `old` after step `end`."""
-    kept = tuple(step for i, step in enumerate(graph.body[:end]) if i not in taken)
-    rest = graph.body[end + 1 :]
-    rest = renamed(rest, old, new) if old != new else rest
-    last = old in graph.returns and not any(old in step.writes() for step in rest)
-    returns = graph.returns
-    if last and new not in returns:
-        returns = tuple(new if name == old else name for name in returns)
-    return replace(graph.with_steps((*kept, *rest)), returns=returns)
-
-
 def _bypassed(graph: Graph) -> Iterator[Graph]:
     """Each step left out, and what it reads read in place of what it gives."""
     for i, step in enumerate(graph.body):
         for new in dict.fromkeys(step.reads()):
             for old in step.writes():
-                yield _without(graph, [i], old, new, i)
+                yield without(graph, [i], old, new, i)
 
 
 def _of_one(graph: Graph, before: list[Scope]) -> Iterator[Graph]:
@@ -178,7 +168,7 @@ def _of_one(graph: Graph, before: list[Scope]) -> Iterator[Graph]:
                 there = last_writer(graph.body, new, j) == i
                 alike = _kind(before[j + 1].values[old]) == _kind(before[i + 1].values[new])
                 if there and alike and old != new:
-                    yield _without(graph, [j], old, new, j)
+                    yield without(graph, [j], old, new, j)
     for other in graph.others:
         yield graph.with_steps(renamed(graph.body, other.name, other.like))
 

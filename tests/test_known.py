@@ -98,6 +98,24 @@ def test_what_is_shipped_is_known_and_costs_nothing(
     }
 
 
+def test_what_is_checked_is_minimized_as_if_its_cause_were_not_known(
+    tmp_path: Path, first: tuple[Path, list[Bucket]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Past nothing that the bucket explains: all programs on the way are such."""
+    corpus, before = first
+    ship(monkeypatch, corpus)
+    run(tmp_path, FakePool(), counterfactuals_checked=1)
+    with Store(tmp_path, create=False) as store:
+        totals = store.totals()
+        rows = [row for row in store.failures() if judged_by_numbers(row)]
+    minimized = [(row, row.best) for row in rows if row.best is not None]
+    assert totals.attributed_checked == sum(totals.attributed.values()) > 0
+    assert not totals.attributed_wrong
+    needed = {one.id: one.sorts for one in before if one.needs_trigger}
+    assert minimized and all(row.evaluated and best != row.program for row, best in minimized)
+    assert all(coarse(features(best)) >= needed[row.bucket or ""] for row, best in minimized)
+
+
 def test_workers_count_what_is_known_once_it_was_met(
     tmp_path: Path, first: tuple[Path, list[Bucket]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

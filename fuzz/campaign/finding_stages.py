@@ -32,6 +32,7 @@ from attnfuzz.generators.model.features import features
 from attnfuzz.generators.model.outcome import Outcome
 from attnfuzz.generators.model.program import Program
 
+
 class FindingStage(ABC):
     """A stage of `investigation` in the campaign of `context`; its tasks are those of `work`."""
 
@@ -183,11 +184,13 @@ class Minimizing(FindingStage):
     name = "minimizing"
 
     def __init__(self, investigation: Investigation, context: Context) -> None:
+        # Whether an attribution was right is told by a search that knows nothing of it.
+        known = context.buckets.explaining(investigation.row.target)
         self._minimize = minimization(
             investigation.finding,
             context.deadlines,
             context.config.minimize.max_candidates,
-            context.buckets.explaining(investigation.row.target),
+            known if investigation.attributed is None else (),
         )
         self._spent = 0.0
         super().__init__(investigation, context, self._minimize)

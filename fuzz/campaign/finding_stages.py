@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, TypeAlias
 
 from attnfuzz.corpus.bucket import Tried
-from attnfuzz.corpus.counterfactual import counterfactuals
 from attnfuzz.corpus.store.store import FailureRow, State
 from attnfuzz.fuzz.campaign.bucket_assignment import assign_bucket
 from attnfuzz.fuzz.campaign.context import Context
@@ -22,7 +21,7 @@ from attnfuzz.fuzz.campaign.save_case import keep, keep_variants, script
 from attnfuzz.fuzz.campaign.transitions import Transition
 from attnfuzz.fuzz.pool.stage import Stage
 from attnfuzz.fuzz.pool.tasks import Answer, Task, target_of
-from attnfuzz.fuzz.reduce.attribute import MAX_RUNS, Attribute, Suspect
+from attnfuzz.fuzz.reduce.attribute import Attribute, Suspect, suspected
 from attnfuzz.fuzz.reduce.confirm import is_flaky
 from attnfuzz.fuzz.reduce.evaluate import depends_on_memory
 from attnfuzz.fuzz.reduce.judges import fails_wherever
@@ -312,9 +311,7 @@ def suspects_of(row: FailureRow, context: Context) -> list[Suspect]:
     failure = row.outcome.failure
     if failure is None or not context.config.counterfactuals or depends_on_memory(failure):
         return []
-    there = context.buckets.suspects(failure, row.program, row.target)[:MAX_RUNS]
-    found = [(one, counterfactuals(one, row.program)) for one in there]
-    return [(one, programs) for one, programs in found if programs]
+    return suspected(context.buckets.suspects(failure, row.program, row.target), row.program)
 
 
 def minimized(investigation: Investigation, context: Context) -> FindingTransition:

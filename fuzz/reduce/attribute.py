@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from attnfuzz.actors.runs import RunSettings
 from attnfuzz.actors.sandbox.verdict import is_defect
 from attnfuzz.corpus.bucket import Bucket
+from attnfuzz.corpus.counterfactual import counterfactuals
 from attnfuzz.fuzz.pool.stage import outcomes_of
 from attnfuzz.fuzz.pool.tasks import Answer, RunTask, Task
 from attnfuzz.fuzz.reduce.judges import Judge
@@ -22,6 +23,12 @@ Suspect = tuple[Bucket, Sequence[Program]]
 
 MAX_RUNS = 3
 """Runs that telling a repeated failure's cause may take."""
+
+
+def suspected(buckets: Sequence[Bucket], program: Program) -> list[Suspect]:
+    """The first few of the buckets, as far as `program` has counterfactuals of them."""
+    found = [(one, counterfactuals(one, program)) for one in buckets[:MAX_RUNS]]
+    return [(one, programs) for one, programs in found if programs]
 
 
 class Attribute:

@@ -1,4 +1,4 @@
-"""Attention written by hand, as one call of SDPA: the simpler graph where what matters is around it.
+"""Attention written by hand, as one call of SDPA: simpler where what matters is around it.
 
 As in `shrinking`, what comes out need be neither valid nor simpler.
 """

@@ -42,9 +42,9 @@ def smaller(program: Program, graph: Graph) -> Iterator[Graph | Sdpa | Handwritt
     before = list(scopes(graph, arguments(program, graph, extents)))
     plain = arguments(program, replace(graph, given="bhld"), extents)
     yield from chain(
-        _results(graph), fused(graph, before), _stretches(graph), _as_they_are(graph, before, plain),
-        _round_trips(graph, before), _ending_early(graph), _bypassed(graph), _of_one(graph, before),
-        _permutations(graph), _of_both_sides(graph),
+        _results(graph), fused(graph, before), _stretches(graph),
+        _as_they_are(graph, before, plain), _round_trips(graph, before), _ending_early(graph),
+        _bypassed(graph), _of_one(graph, before), _permutations(graph), _of_both_sides(graph),
     )  # fmt: skip
 
 

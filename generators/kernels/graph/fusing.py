@@ -93,9 +93,9 @@ class _Attention:
             masked = Attend(q=call.q, k=call.k, v=call.v, to=call.to, mask=mask)
             yield self._graph.with_steps((*body[:end], masked, *body[end + 1 :]))
         if self._graph.decode is not None:
-            mask = PositionMask(like=call.q, to="mask")
+            positions = PositionMask(like=call.q, to="mask")
             masked = Attend(q=call.q, k=call.k, v=call.v, to=call.to, mask="mask")
-            yield self._graph.with_steps((*body[:end], mask, masked, *body[end + 1 :]))
+            yield self._graph.with_steps((*body[:end], positions, masked, *body[end + 1 :]))
 
     def _written(self) -> Written | None:
         body, masks = self._graph.body, list[Given]()

@@ -60,6 +60,23 @@ def run(fn, args):
 """
 
 
+WITHOUT_EXCHANGE = """\
+kernel:
+  kind: graph
+  steps:
+  - {kind: store, of: k, cache: cache_k, to: keys, form: index_copy}
+  - {kind: position_mask, like: q, to: mask}
+  - {kind: permute, of: q, to: query, dims: [0, 2, 1, 3]}
+  - {kind: permute, of: keys, to: key, dims: [0, 2, 1, 3]}
+  - {kind: einsum, left: query, right: key, to: scores, equation: 'bqhd,bkhd->bhqk'}
+  - {kind: mask_scores, of: scores, mask: mask, to: scores}
+  - {kind: softmax, of: scores, to: probs, dim: 3}
+  - {kind: einsum, left: probs, right: key, to: out, equation: 'bhqk,bkhd->bqhd'}
+  decode: {tokens: 2}
+"""
+"""The result is `[B, Lq, H, Dv]`, as the last product gives it."""
+
+
 def decoding(decode: Decode, masked: bool = False, **parts: Any) -> Program:
     """SDPA over caches of that kind."""
     seen, with_mask = alone(decode)
@@ -324,3 +341,10 @@ def simplest(program: Program, fails: Callable[[Program], bool]) -> Program:
     while simpler := next((one for one in candidates(program) if fails(one)), None):
         program = simpler
     return program
+
+
+def test_a_result_of_another_shape_is_no_reason_to_keep_attention_by_hand() -> None:
+    program = load_program(WITHOUT_EXCHANGE)
+    assert problems(program) == []
+    left = simplest(program, lambda one: "index_copy" in dump_program(one))
+    assert [type(step) for step in graph_of(left).steps] == [Store, PositionMask, Attend]

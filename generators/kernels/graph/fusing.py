@@ -113,17 +113,18 @@ class _Attention:
 
     def _end(self, shape: tuple[Size, ...]) -> tuple[int, str, Given] | None:
         """The first step after which there is a result of that shape, its name, and what the
-        probabilities were multiplied with."""
-        now, values = self._softmax.to, None
+        probabilities were multiplied with; that product itself, where there is none."""
+        now, values, product_itself = self._softmax.to, None, None
         for place, step in enumerate(self._graph.body[self._at + 1 :], self._at + 1):
             if step.reads()[:1] != (now,):
                 continue
             if values is None and isinstance(step, Product | Einsum):
                 values = self._given(step.right, place)
+                product_itself = place, step.to, values
             now = step.writes()[0]
             if values is not None and self._is(Given(now, place), shape):
                 return place, now, values
-        return None
+        return product_itself
 
     def _operands(self, of: Given, end: int, shape: tuple[Size, ...]) -> list[str]:
         """The values that `of` was made of, the nearest first, that have that shape and can be read

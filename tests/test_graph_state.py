@@ -348,3 +348,16 @@ def test_a_result_of_another_shape_is_no_reason_to_keep_attention_by_hand() -> N
     assert problems(program) == []
     left = simplest(program, lambda one: "index_copy" in dump_program(one))
     assert [type(step) for step in graph_of(left).steps] == [Store, PositionMask, Attend]
+
+
+@pytest.mark.parametrize("wrong", ["k", "v"])
+def test_one_cache_is_left_of_two_whichever_is_written_wrongly(wrong: str) -> None:
+    program = decoding(Decode(), masked=True)
+    steps = [
+        replace(step, form="index_copy") if isinstance(step, Store) and step.of == wrong else step
+        for step in graph_of(program).body
+    ]
+    program = replace(program, kernel=graph_of(program).with_steps(steps))
+    assert problems(program) == []
+    left = simplest(program, lambda one: "index_copy" in dump_program(one))
+    assert [type(step) for step in graph_of(left).steps] == [Store, PositionMask, Attend]

@@ -169,8 +169,17 @@ def _of_one(graph: Graph, before: list[Scope]) -> Iterator[Graph]:
                 alike = _kind(before[j + 1].values[old]) == _kind(before[i + 1].values[new])
                 if there and alike and old != new:
                     yield without(graph, [j], old, new, j)
+                    yield _only_later(graph, i, new, j, old)
     for other in graph.others:
         yield graph.with_steps(renamed(graph.body, other.name, other.like))
+
+
+def _only_later(graph: Graph, i: int, earlier: str, j: int, later: str) -> Graph:
+    """Without step `i`, and what step `j` gives read in place of what that gave."""
+    rest = renamed(graph.body[j + 1 :], earlier, later)
+    returns = dict.fromkeys(later if name == earlier else name for name in graph.returns)
+    kept = (*graph.body[:i], *graph.body[i + 1 : j + 1], *rest)
+    return replace(graph.with_steps(kept), returns=tuple(returns))
 
 
 def _permutations(graph: Graph) -> Iterator[Graph]:

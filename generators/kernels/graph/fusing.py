@@ -6,9 +6,10 @@ As in `shrinking`, what comes out need be neither valid nor simpler.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
-from attnfuzz.generators.kernels.graph.rewiring import last_writer
+from attnfuzz.generators.kernels.graph.rewiring import Given, given, history
 from attnfuzz.generators.kernels.graph.spec import Graph
 from attnfuzz.generators.kernels.graph.steps.attention import (
     Attend,
@@ -20,13 +21,6 @@ from attnfuzz.generators.kernels.graph.steps.attention import (
 from attnfuzz.generators.kernels.graph.steps.state import PositionMask
 from attnfuzz.generators.kernels.graph.values import Scope
 from attnfuzz.generators.render.sizes import Size, product
-
-
-class Given(NamedTuple):
-    """A value by its name, and which step gave it; None of an argument."""
-
-    name: str
-    by: int | None
 
 
 class Written(NamedTuple):
@@ -50,15 +44,16 @@ class _Attention:
     """The attention whose softmax is step `at`."""
 
     def __init__(self, graph: Graph, before: Sequence[Scope], at: int, softmax: Softmax) -> None:
-        self._graph, self._before, self._at, self._softmax = graph, before, at, softmax
+        self._graph, self._body, self._before = graph, graph.body, before
+        self._at, self._softmax = at, softmax
 
     def fused(self) -> Iterator[Graph]:
         written = self._written()
         if written is None:
             return
-        for queries, keys in self._leads():
-            for end, call in self._calls(written, queries, keys):
-                yield from self._with(end, call, written.masks)
+        calls = [call for lead in self._leads() for call in self._calls(written, *lead)]
+        for end, call in dict.fromkeys(calls):
+            yield from self._with(end, call, written.masks)
 
     def _leads(self) -> Iterator[tuple[tuple[Size, ...], tuple[Size, ...]]]:
         """The dimensions before the last two that queries, and keys and values, may have."""
@@ -87,24 +82,27 @@ class _Attention:
                 yield end, Attend(q=qs[which], k=ks[which], v=vs[which], to=to)
 
     def _with(self, end: int, call: Attend, masks: Sequence[Given]) -> Iterator[Graph]:
-        body = self._graph.body
-        there = [one.name for mask in masks for one in self._history(mask) if self._lives(one, end)]
+        """The graph with that call, for each mask."""
+        before, after = self._body[:end], self._body[end + 1 :]
+        made = [one for mask in masks for one in history(self._body, mask)]
+        there = (one.name for one in made if self._lives(one, end))
         for mask in dict.fromkeys((None, *there)):
-            masked = Attend(q=call.q, k=call.k, v=call.v, to=call.to, mask=mask)
-            yield self._graph.with_steps((*body[:end], masked, *body[end + 1 :]))
+            yield self._graph.with_steps((*before, replace(call, mask=mask), *after))
         if self._graph.decode is not None:
             positions = PositionMask(like=call.q, to="mask")
-            masked = Attend(q=call.q, k=call.k, v=call.v, to=call.to, mask="mask")
-            yield self._graph.with_steps((*body[:end], positions, masked, *body[end + 1 :]))
+            masked = replace(call, mask=positions.to)
+            yield self._graph.with_steps((*before, positions, masked, *after))
 
     def _written(self) -> Written | None:
-        body, masks = self._graph.body, list[Given]()
-        for _, by in self._history(self._given(self._softmax.of, self._at)):
-            step = body[by] if by is not None else None
-            if by is not None and isinstance(step, MaskScores):
-                masks.append(self._given(step.mask, by))
-            elif by is not None and isinstance(step, Product | Einsum):
-                sides = self._given(step.left, by), self._given(step.right, by)
+        masks: list[Given] = []
+        for _, by in history(self._body, given(self._body, self._softmax.of, self._at)):
+            if by is None:
+                return None
+            step = self._body[by]
+            if isinstance(step, MaskScores):
+                masks.append(given(self._body, step.mask, by))
+            elif isinstance(step, Product | Einsum):
+                sides = given(self._body, step.left, by), given(self._body, step.right, by)
                 rank = self._before[self._at].values[self._softmax.of].rank
                 over_rows = self._softmax.dim < rank - 1
                 left, right = reversed(sides) if over_rows else sides
@@ -115,11 +113,11 @@ class _Attention:
         """The first step after which there is a result of that shape, its name, and what the
         probabilities were multiplied with; that product itself, where there is none."""
         now, values, product_itself = self._softmax.to, None, None
-        for place, step in enumerate(self._graph.body[self._at + 1 :], self._at + 1):
+        for place, step in enumerate(self._body[self._at + 1 :], self._at + 1):
             if step.reads()[:1] != (now,):
                 continue
             if values is None and isinstance(step, Product | Einsum):
-                values = self._given(step.right, place)
+                values = given(self._body, step.right, place)
                 product_itself = place, step.to, values
             now = step.writes()[0]
             if values is not None and self._is(Given(now, place), shape):
@@ -129,22 +127,12 @@ class _Attention:
     def _operands(self, of: Given, end: int, shape: tuple[Size, ...]) -> list[str]:
         """The values that `of` was made of, the nearest first, that have that shape and can be read
         at step `end`."""
-        found = (one for one in self._history(of) if self._is(one, shape))
+        found = (one for one in history(self._body, of) if self._is(one, shape))
         return [one.name for one in found if self._lives(one, end)]
 
-    def _given(self, name: str, at: int) -> Given:
-        """The value that step `at` reads by that name."""
-        return Given(name, last_writer(self._graph.body, name, at))
-
-    def _history(self, value: Given) -> Iterator[Given]:
-        """The value, and what it was made of by first operands."""
-        yield value
-        while value.by is not None and (read := self._graph.body[value.by].reads()):
-            value = self._given(read[0], value.by)
-            yield value
-
     def _lives(self, value: Given, end: int) -> bool:
-        return self._given(value.name, end) == value
+        """Whether step `end` can read it by its name."""
+        return given(self._body, value.name, end) == value
 
     def _is(self, value: Given, shape: tuple[Size, ...]) -> bool:
         has = self._before[0 if value.by is None else value.by + 1].values.get(value.name)

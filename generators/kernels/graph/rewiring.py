@@ -1,13 +1,20 @@
-"""Steps that read or give values of other names than they did."""
+"""Steps that read or give values of other names than they did, and what a value was made of."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import MISSING, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from attnfuzz.generators.kernels.graph.spec import Graph
 from attnfuzz.generators.kernels.graph.steps.step import Step
+
+
+class Given(NamedTuple):
+    """A value by its name, and which step gave it; None of an argument."""
+
+    name: str
+    by: int | None
 
 
 def reading(step: Step, old: str, new: str) -> Step:
@@ -42,8 +49,9 @@ def renamed(steps: tuple[Step, ...], old: str, new: str) -> tuple[Step, ...]:
 
 
 def without(graph: Graph, taken: Collection[int], old: str, new: str, end: int) -> Graph:
-    """Without the steps that are taken, and `new` read in place of `old` after step `end`."""
-    kept = tuple(step for i, step in enumerate(graph.body[:end]) if i not in taken)
+    """Without the steps that are taken, none after `end`, and `new` read in place of `old` from
+    there on."""
+    kept = tuple(step for i, step in enumerate(graph.body[: end + 1]) if i not in taken)
     rest = graph.body[end + 1 :]
     rest = renamed(rest, old, new) if old != new else rest
     last = old in graph.returns and not any(old in step.writes() for step in rest)
@@ -56,6 +64,19 @@ def without(graph: Graph, taken: Collection[int], old: str, new: str, end: int) 
 def last_writer(steps: tuple[Step, ...], name: str, before: int) -> int | None:
     """Which step gave the value of that name that step `before` reads; None of an argument."""
     return next((i for i in reversed(range(before)) if name in steps[i].writes()), None)
+
+
+def given(steps: tuple[Step, ...], name: str, at: int) -> Given:
+    """The value that step `at` reads by that name."""
+    return Given(name, last_writer(steps, name, at))
+
+
+def history(steps: tuple[Step, ...], value: Given) -> Iterator[Given]:
+    """The value, and what it was made of by first operands, the nearest first."""
+    yield value
+    while value.by is not None and (read := steps[value.by].reads()):
+        value = given(steps, read[0], value.by)
+        yield value
 
 
 def _changed(step: Step, keys: Iterable[str], old: str, new: str) -> Step:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, pairwise
 
 from attnfuzz.generators.kernels.graph.fusing import fused
 from attnfuzz.generators.kernels.graph.plainer import plainer
 from attnfuzz.generators.kernels.graph.rewiring import (
+    Given,
     at_defaults,
+    history,
     last_writer,
     reading,
     renamed,
@@ -137,13 +139,12 @@ def _round_trips(graph: Graph, before: list[Scope]) -> Iterator[Graph]:
 
 def _back(graph: Graph, end: int) -> Iterator[tuple[str, list[int]]]:
     """What each step that led to step `end` by first operands started with, and these steps."""
-    at: int | None = end
     taken: list[int] = []
-    while at is not None and graph.body[at].reads():
-        taken = [*taken, at]
-        source = graph.body[at].reads()[0]
-        yield source, taken
-        at = last_writer(graph.body, source, at)
+    first = Given(graph.body[end].writes()[0], end)
+    for value, source in pairwise(history(graph.body, first)):
+        if value.by is not None:
+            taken = [*taken, value.by]
+        yield source.name, taken
 
 
 def _kind(value: Value) -> tuple[object, ...]:
@@ -169,17 +170,9 @@ def _of_one(graph: Graph, before: list[Scope]) -> Iterator[Graph]:
                 alike = _kind(before[j + 1].values[old]) == _kind(before[i + 1].values[new])
                 if there and alike and old != new:
                     yield without(graph, [j], old, new, j)
-                    yield _only_later(graph, i, new, j, old)
+                    yield without(graph, [i], new, old, j)
     for other in graph.others:
         yield graph.with_steps(renamed(graph.body, other.name, other.like))
-
-
-def _only_later(graph: Graph, i: int, earlier: str, j: int, later: str) -> Graph:
-    """Without step `i`, and what step `j` gives read in place of what that gave."""
-    rest = renamed(graph.body[j + 1 :], earlier, later)
-    returns = dict.fromkeys(later if name == earlier else name for name in graph.returns)
-    kept = (*graph.body[:i], *graph.body[i + 1 : j + 1], *rest)
-    return replace(graph.with_steps(kept), returns=tuple(returns))
 
 
 def _permutations(graph: Graph) -> Iterator[Graph]:

@@ -6,10 +6,10 @@
 Draws what `--config` draws, clear of nothing, and runs the programs that have all that some shipped
 case without a stack needs on the CPU. A failure that counterfactuals give to a bucket is minimized
 all the same, by a search that knows of no bucket, and the bucket of what is left is compared. Each
-is a line of `--out`; what stands there is counted and not run again, so that a measurement may be
-made in parts. At most `--each` failures are minimized for one bucket: some causes are met at every
-tenth program. Where a search did not come to its end, or the failure did not show again, nothing
-is known; those are counted apart.
+is a line of `--out`; what stands there is counted, and the shards before are not drawn again with
+the same seed, so that a measurement may be made in parts. At most `--each` failures are minimized
+for one bucket: some causes are met at every tenth program. Where a search did not come to its end,
+or the failure did not show again, nothing is known; those are counted apart.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,7 +30,6 @@ from rich.console import Console
 from rich.table import Table
 
 from attnfuzz.actors.sandbox.scratch import Scratch
-from attnfuzz.corpus.bucket import Bucket
 from attnfuzz.corpus.counterfactual import holds
 from attnfuzz.corpus.store.store import Store
 from attnfuzz.fuzz.campaign.bucket_assignment import bucket_for
@@ -61,7 +61,7 @@ def main(
     out: Annotated[Path, typer.Option("--out", help="Lines of JSON; appended to.")],
     config: Annotated[Path, typer.Option(help="What is drawn.")] = CONFIG,
     count: Annotated[int, typer.Option(min=1, help="Attributions that are checked.")] = 200,
-    minutes: Annotated[float, typer.Option(min=0.1, help="Ends after as many.")] = 60,
+    minutes: Annotated[float, typer.Option(min=0.1, help="Begins nothing after as many.")] = 60,
     seed: Annotated[int, typer.Option(min=0, help="Of the programs.")] = 777,
     each: Annotated[int, typer.Option(min=1, help="At most as many of one bucket.")] = 10,
     workers: Annotated[int, typer.Option(min=1, help="Workers, one CPU each.")] = 2,
@@ -75,12 +75,12 @@ def main(
         Store(scratch.root / "none") as store,
         pool(sys.executable, [], workers, TARGET) as many,
     ):
-        known = load_known(CampaignConfig())
+        known = load_known(base)
         checks = Checks(many, BucketIndex(store, scratch.root, known), base, each, lines)
-        for program, outcome in checks.failures(until):
+        for shard, program, outcome in checks.runs(until):
             if sum("is" in line for line in lines) >= count or time.monotonic() > until:
                 break
-            line = checks.checked(program, outcome)
+            line = checks.checked(shard, program, outcome)
             if line is not None:
                 lines.append(line)
                 with out.open("a") as file:
@@ -102,40 +102,40 @@ class Checks:
     ) -> None:
         self._pool, self._index, self._config = many, index, config
         self._each, self._lines = each, lines
-        self._seen = {line["program"] for line in lines}
 
-    def failures(self, until: float) -> Iterator[tuple[Program, Outcome]]:
-        """Failures without a stack of programs that may have a known cause."""
-        waiting: list[Program] = []
-        for program in self._drawn():
-            if time.monotonic() > until:
-                return
-            waiting.append(program)
-            if len(waiting) == AT_ONCE:
-                yield from zip(waiting, outcomes(self._pool, waiting), strict=True)
-                waiting = []
+    def runs(self, until: float) -> Iterator[tuple[int, Program, Outcome]]:
+        """Runs of programs that may have a known cause without a stack, each with its shard."""
+        drawn = self._drawn()
+        while time.monotonic() < until and (some := list(islice(drawn, AT_ONCE))):
+            ended = outcomes(self._pool, [program for _, program in some])
+            yield from ((*one, outcome) for one, outcome in zip(some, ended, strict=True))
 
-    def _drawn(self) -> Iterator[Program]:
-        """Programs that have all that a bucket needs of which more are to be checked."""
+    def _drawn(self) -> Iterator[tuple[int, Program]]:
+        """Programs that have all that a bucket needs of which more are to be checked, from the last
+        shard on that a line is of."""
         silent = [one for one in self._index.known_on(TARGET) if one.needs_trigger]
-        shard = 0
+        mine = [line for line in self._lines if line["seed"] == self._config.seed]
+        seen = {line["program"] for line in mine}
+        shard = max((line["shard"] for line in mine), default=0)
         while True:
             enough = self._enough()
             wanted = [one for one in silent if one.id not in enough]
+            if not wanted:
+                return
             for program in shard_programs(
                 self._config.seed, shard, self._config.shard_size, self._config.profiles
             ):
                 has = features(program)
-                new = program_id(program) not in self._seen
+                new = program_id(program) not in seen
                 if new and any(holds(one, has) for one in wanted):
-                    yield program
+                    yield shard, program
             shard += 1
 
     def _enough(self) -> set[str]:
         checked = Counter(line["given"] for line in self._lines)
         return {name for name, times in checked.items() if times >= self._each}
 
-    def checked(self, program: Program, outcome: Outcome) -> Line | None:
+    def checked(self, shard: int, program: Program, outcome: Outcome) -> Line | None:
         """What a failure was attributed to, and what it is; None where it was to nothing, or to a
         bucket of which enough are checked."""
         failure = outcome.failure
@@ -148,10 +148,10 @@ class Checks:
         given = attribution.bucket
         if given is None or given.id in self._enough():
             return None
-        line: Line = {"program": program_id(program), "given": given.id}
-        return line | self._is(program, outcome, given)
+        line: Line = {"seed": self._config.seed, "shard": shard, "program": program_id(program)}
+        return line | {"given": given.id} | self._is(program, outcome)
 
-    def _is(self, program: Program, outcome: Outcome, given: Bucket) -> Line:
+    def _is(self, program: Program, outcome: Outcome) -> Line:
         """Which bucket the program is of, once it is minimized."""
         finding = confirm(self._pool, program, outcome, TARGET, self._config.confirm_runs)
         if is_flaky(finding.failed, finding.runs):

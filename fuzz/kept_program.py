@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
-from attnfuzz.actors.sandbox.job import Deadlines, ranks_of
+from attnfuzz.actors.sandbox.job import Deadlines, launched_ranks_of
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.scripts import run_repro
 from attnfuzz.actors.targets.registry import TARGETS
@@ -79,7 +79,7 @@ def _tried(
     """How the script does by itself."""
     timeout = repro_timeout(finding.failure, Deadlines())
     files = tuple(str(path) for path in preload)
-    ranks = ranks_of(finding.best)
+    ranks = launched_ranks_of(finding.best)
     task = ReproTask(script, python, str(folder), RUNS, timeout, None, files, ranks)
     stage = Validate(task, finding.failure)
     stage.report(task, run_repro(task))

@@ -9,8 +9,9 @@ from attnfuzz.corpus.case import find_cases, read_bucket, read_case
 from attnfuzz.fuzz.adopt import Adopted
 from attnfuzz.fuzz.kept_program import RUNS, keep
 from attnfuzz.fuzz.reduce.finding import Finding
+from attnfuzz.generators.methods.specs import AllGather
 from attnfuzz.generators.model.masks import Causal
-from attnfuzz.generators.model.program import Input, Program, Shape
+from attnfuzz.generators.model.program import Input, Mesh, Program, Shape
 from tests.support.fake_pool import wrong
 
 SHAPE = Shape(kv_len=2)
@@ -57,3 +58,13 @@ def test_a_program_that_a_bucket_there_explains_is_no_new_bucket(tmp_path: Path)
     assert (other.new, other.known, other.cases, other.left_out) == ([], first.new, 0, 1)
     assert kept(corpus, more).cases == 1
     assert len(find_cases([corpus])) == 2
+
+
+def test_the_script_of_simulated_ranks_is_started_for_each_rank(tmp_path: Path) -> None:
+    shared = Mesh(world_size=2, method=AllGather())
+    program = Program(shape=Shape(q_len=32, kv_len=32), mesh=shared)
+    of_second = "import os\nif os.environ['RANK'] == '1':\n    " + FAILS
+    kept(tmp_path / "found", program, of_second)
+    [folder] = find_cases([tmp_path / "found"])
+    [tried] = read_bucket(folder.parent).tried.values()
+    assert (tried.runs, tried.reproduced) == (RUNS, RUNS)

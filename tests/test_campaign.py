@@ -117,6 +117,18 @@ def test_what_ends_in_clean_processes_is_no_hang(tmp_path: Path) -> None:
     assert {bucket.kind for bucket in found(tmp_path / "hung")["buckets"].values()} == {"hang"}
 
 
+def test_a_hang_whose_script_cannot_be_written_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any, **__: Any) -> str:
+        raise IndexError("a defect of attnfuzz")
+
+    monkeypatch.setattr("attnfuzz.fuzz.campaign.save_case.script_for", broken)
+    assert run(tmp_path / "slow", pool=Slow()).snapshot.defects
+    kinds = {bucket.kind for bucket in found(tmp_path / "slow")["buckets"].values()}
+    assert kinds == {"hang"}
+
+
 def outcomes(answer: Answer) -> list[Outcome]:
     assert isinstance(answer, list)
     return [one for one in answer if isinstance(one, Outcome)]

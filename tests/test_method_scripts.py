@@ -17,10 +17,11 @@ import torch.distributed as dist
 from attnfuzz.generators.kernels.specs import Handwritten, Sdpa
 from attnfuzz.generators.methods.registry import KINDS, plugin_for
 from attnfuzz.generators.methods.specs import AllGather, Heads, Ring, Ulysses
-from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Layer, Phase
+from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Layer, Phase, Raised
 from attnfuzz.generators.model.program import Input, Program, Shape, Training
 from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.render.repro import repro
+from attnfuzz.generators.shrink.candidates import candidates
 from tests.support.method_programs import METHODS, program, reduced
 
 ROOT = Path(__file__).parent.parent
@@ -63,6 +64,24 @@ def test_scripts_are_short(kind: str, trains: bool) -> None:
     ast.parse(text)
     most = LONGER.get(kind, SHORT) if trains else SHORT
     assert len(text.splitlines()) <= most, text
+
+
+HANG = Failure(
+    kind=FailureKind.HANG, phase=Phase.EAGER, layer=Layer.EAGER,
+    raised=Raised(type="Hang", message="the ranks wait for one another"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_hangs_has_a_script_that_runs_it(name: str) -> None:
+    every = (program(METHODS[name], 2), program(METHODS[name], 2, training=None))
+    for one in every:
+        for each in (one, *(made for made in candidates(one) if made.mesh is not None)):
+            text = repro(each, HANG)
+            ast.parse(text)
+            assert "# the failure" not in text and "torch.manual_seed" in text
+            if each.training is not None:
+                assert text.count("autograd.grad(") >= 1
 
 
 VALUES = ("normal", "large", "tiny", "negative", "one_hot")

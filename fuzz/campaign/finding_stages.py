@@ -244,7 +244,7 @@ class Validating(FindingStage):
     def __init__(
         self, investigation: Investigation, context: Context, *, by_value: bool = False
     ) -> None:
-        text = script(investigation, context.defects, by_value=by_value)
+        text, self._runs_it = script(investigation, context.defects, by_value=by_value)
         self._validate = context.validation(investigation, text, by_value=by_value)
         super().__init__(investigation, context, self._validate)
 
@@ -255,7 +255,8 @@ class Validating(FindingStage):
             return Transition(stage=Validating(self.investigation, context, by_value=True))
         bucket = self.investigation.bucket
         assert bucket is not None
-        if validate.shows_no_hang and not bucket.tried and not context.shared(self.investigation):
+        alone = not bucket.tried and not context.shared(self.investigation)
+        if self._runs_it and validate.shows_no_hang and alone:
             return Transition(withdrawn=bucket)
         # Other findings may have joined the bucket meanwhile: theirs is kept.
         latest = context.buckets.get(bucket.id)

@@ -23,15 +23,18 @@ _FOLDER = r"(?:(?<![\w.:/])|(?<=-[IL]))/(?:[^\s/\"':,]+/)"  # a compiler's -I an
 _FOLDERS = re.compile(rf"{_FOLDER}*site-packages/|{_FOLDER}+")
 
 
-def script(investigation: Investigation, defects: list[str], *, by_value: bool = False) -> str:
+def script(
+    investigation: Investigation, defects: list[str], *, by_value: bool = False
+) -> tuple[str, bool]:
     """`repro.py` for a finding's simplest program, on its target; `by_value` as there. Where its
-    renderer fails, which is our defect and goes to `defects`, the program's whole source."""
+    renderer fails, which is our defect and goes to `defects`, the program's whole source, which
+    does not run it. Then whether it is one that does."""
     program, target = investigation.finding.best, TARGETS[investigation.row.target]
     try:
-        return script_for(program, investigation.failure, target, by_value=by_value)
+        return script_for(program, investigation.failure, target, by_value=by_value), True
     except Exception:  # any defect of ours: the finding matters more
         defects.append(traceback.format_exc())
-        return source(program, target.device)
+        return source(program, target.device), False
 
 
 def script_for(

@@ -107,7 +107,7 @@ def _trained_in_place(parts: Parts, check: Check) -> Check:
         read = re.findall(rf"\b(?:{'|'.join(floats)})\b", "\n".join(after))
         if not rebound <= {*floats} or len(found) != 1 or read != [found[0][2]]:
             return check
-        if last[0] != doubled and re.search(rf"\b(?:{'|'.join(floats)})\b", "\n".join(last)):
+        if last[:1] != [doubled] and re.search(rf"\b(?:{'|'.join(floats)})\b", "\n".join(last)):
             return check
         leaf = f"given[{floats.index(found[0][2])}]"
         after = [

@@ -17,6 +17,7 @@ from attnfuzz.fuzz.reduce.search import Minimizer, at_layer
 from attnfuzz.fuzz.reduce.seen import matches, seen
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
 from attnfuzz.generators.kernels.specs import Flex, Handwritten, Sdpa
+from attnfuzz.generators.methods.specs import AllGather, ContextParallel, Heads
 from attnfuzz.generators.model.codec import program_id
 from attnfuzz.generators.model.masks import Causal
 from attnfuzz.generators.model.outcome import (
@@ -29,7 +30,16 @@ from attnfuzz.generators.model.outcome import (
     Phase,
     Raised,
 )
-from attnfuzz.generators.model.program import Call, Compile, Input, Program, Shape, Training
+from attnfuzz.generators.model.program import (
+    Call,
+    Compile,
+    Input,
+    Mesh,
+    Program,
+    Shape,
+    Training,
+)
+from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.shrink.candidates import candidates, complexity
 
 Predicate = Callable[[Program], bool]
@@ -41,6 +51,15 @@ def failing(message: str = "boom", layer: Layer = Layer.INDUCTOR) -> Outcome:
     raised = Raised(type="RuntimeError", message=message)
     failure = Failure(
         kind=FailureKind.COMPILE_ERROR, phase=Phase.COMPILE, layer=layer, raised=raised
+    )
+    return Outcome(status="failed", failure=failure)
+
+
+def off(*outputs: str) -> Outcome:
+    """Results that are wrong."""
+    diffs = tuple(Diff(output=name, what="value", expected="1", actual="2") for name in outputs)
+    failure = Failure(
+        kind=FailureKind.WRONG_RESULT, phase=Phase.CHECK, layer=Layer.EAGER, diffs=diffs
     )
     return Outcome(status="failed", failure=failure)
 
@@ -253,9 +272,39 @@ def test_what_is_wrong_with_any_kernel_is_minimized_to_the_simplest() -> None:
     key = signature(failure, by_hand).strong
     simpler = replace(by_hand, kernel=Sdpa())
     assert not fails_alike(key)(simpler, wrong(Layer.EAGER))
-    assert fails_alike(key, by_hand.kernel)(simpler, wrong(Layer.EAGER))
-    assert not fails_alike(key, by_hand.kernel)(simpler, wrong(Layer.INDUCTOR))
-    assert not fails_alike(key, by_hand.kernel)(simpler, BOOM)
+    assert fails_alike(key, by_hand)(simpler, wrong(Layer.EAGER))
+    assert not fails_alike(key, by_hand)(simpler, wrong(Layer.INDUCTOR))
+    assert not fails_alike(key, by_hand)(simpler, BOOM)
+
+
+def test_what_is_wrong_by_any_method_is_minimized_to_the_plainest() -> None:
+    whole = Program(
+        kernel=Sdpa(mask_form="is_causal"), mask=Causal(), training=Training(),
+        shape=Shape(batch=2, q_heads=2, kv_heads=2, q_len=48, kv_len=48),
+        mesh=Mesh(world_size=3, method=ContextParallel(rotate="alltoall", return_lse=True)),
+    )  # fmt: skip
+    ragged = replace(
+        whole, kernel=Sdpa(), mask=None, shape=Shape(q_len=16, kv_len=16),
+        mesh=Mesh(world_size=3, method=AllGather(by="collective"), lengths=(3, 8, 5)),
+    )  # fmt: skip
+    for program in (whole, ragged):
+        assert not problems(program)
+        alike = fails_wherever(program, off("out"))
+        search = Minimizer(program, off("out"), alike)
+        while (candidate := search.next_candidate()) is not None:
+            mesh = candidate.mesh
+            shared = mesh is not None and mesh.method is not None and mesh.degree >= 3
+            search.report(candidate, off("out") if shared else PASSED)
+        assert search.best.mesh == Mesh(world_size=3, method=Heads())
+        assert search.best.shape == Shape(q_heads=3, kv_heads=3)
+
+
+def test_a_log_sum_exp_that_is_wrong_alone_may_be_so_for_its_budget() -> None:
+    program = Program(kernel=Flex(return_lse=True))
+    alike = fails_wherever(program, off("lse"))
+    assert alike(program, off("lse")) and alike(program, off("out", "lse"))
+    assert not alike(program, off("out"))
+    assert not fails_wherever(program, off("out", "lse"))(program, off("lse"))
 
 
 def test_as_a_stage_one_failing_run_of_several_is_enough() -> None:
@@ -298,13 +347,6 @@ def test_as_a_stage_all_runs_must_fail_where_memory_may_decide() -> None:
 
 
 def test_wrong_gradients_of_a_transform_are_minimized_to_a_wrong_result() -> None:
-    def off(output: str) -> Outcome:
-        diff = Diff(output=output, what="value", expected="1", actual="2")
-        failure = Failure(
-            kind=FailureKind.WRONG_RESULT, phase=Phase.CHECK, layer=Layer.EAGER, diffs=(diff,)
-        )
-        return Outcome(status="failed", failure=failure)
-
     program = Program(transform="grad")
     found = off("dq")
     alike = fails_wherever(program, found)

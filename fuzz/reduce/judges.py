@@ -9,7 +9,7 @@ from attnfuzz.corpus.signature import key_without_stack, signature
 from attnfuzz.fuzz.reduce.seen import matches, seen
 from attnfuzz.fuzz.reduce.wording import reworded
 from attnfuzz.generators.kernels.registry import plugin_of
-from attnfuzz.generators.kernels.specs import Kernel, Sdpa
+from attnfuzz.generators.kernels.specs import Sdpa
 from attnfuzz.generators.model.outcome import FailureKind, Layer, Outcome
 from attnfuzz.generators.model.program import Program
 
@@ -21,12 +21,13 @@ FUSED = "inductor.fuse_attention"
 """The feature of a program in which Inductor found attention by hand to fuse."""
 
 
-def fails_alike(key: str, kernel: Kernel | None = None, kind: FailureKind | None = None) -> Judge:
+def fails_alike(key: str, like: Program | None = None, kind: FailureKind | None = None) -> Judge:
     """A judge that says whether a run failed with the strong key `key`, and as `kind` where it is
     given: what dynamo cannot trace has one key, whether it breaks the graph or raises.
 
-    With `kernel`, that of the program the key is of, results that are wrong in the same way are
-    alike whatever kernel gave them: what is wrong in checkpointing is so for all of them, and is
+    With `like`, the program that the key is of, results that are wrong in the same way are alike
+    whatever kernel gave them, by whatever method ranks shared it: what is wrong in checkpointing
+    is so for all kernels, what is wrong in a collective for all methods that use it, and each is
     minimized to the simplest.
     """
 
@@ -34,8 +35,8 @@ def fails_alike(key: str, kernel: Kernel | None = None, kind: FailureKind | None
         failure = outcome.failure
         if failure is None or kind not in (None, failure.kind):
             return False
-        if kernel is not None and failure.raised is None and failure.diffs:
-            program = replace(program, kernel=kernel)
+        if like is not None and failure.raised is None and failure.diffs:
+            program = replace(program, kernel=like.kernel, mesh=like.mesh)
         return signature(failure, program).strong == key
 
     return judge
@@ -60,18 +61,27 @@ def fails_in_any_words(first: Outcome) -> Judge:
     )
 
 
+def _but_for_out(outcome: Outcome) -> Outcome:
+    """The outcome had nobody compared `out`."""
+    if outcome.failure is None:
+        return outcome
+    others = tuple(diff for diff in outcome.failure.diffs if diff.output != "out")
+    return replace(outcome, failure=replace(outcome.failure, diffs=others))
+
+
 def fails_wherever(original: Program, first: Outcome, kind: FailureKind | None = None) -> Judge:
     """Says whether a run failed as that of `original`, whose outcome was `first`, with its kernel
     or another.
 
     What `torch.func.grad` hides, a result that is wrong itself, is what its gradients are wrong by;
-    where Inductor fused attention by hand into SDPA, SDPA is what ran; and a crash that has no
-    stack may show one in a simpler program.
+    a log-sum-exp that is wrong alone may be so as its budget is narrower than the result's; where
+    Inductor fused attention by hand into SDPA, SDPA is what ran; and a crash that has no stack may
+    show one in a simpler program.
     """
     failure = first.failure
     assert failure is not None
     strong = signature(failure, original).strong
-    alike = fails_alike(strong, original.kernel, kind)
+    alike = fails_alike(strong, original, kind)
     if key_without_stack(failure, original) == strong:
         return lambda program, outcome: (
             (outcome.failure is not None and key_without_stack(outcome.failure, program) == strong)
@@ -84,10 +94,14 @@ def fails_wherever(original: Program, first: Outcome, kind: FailureKind | None =
         key = signature(in_eager, replace(original, kernel=Sdpa())).strong
         itself = fails_alike(key, kind=kind)
         return lambda program, outcome: itself(program, outcome) or alike(program, outcome)
+    if all(diff.output == "lse" for diff in failure.diffs):
+        return lambda program, outcome: (
+            alike(program, _but_for_out(outcome)) or alike(program, outcome)
+        )
     if original.transform != "grad":
         return alike
     of_result = replace(failure, diffs=tuple(replace(d, output="out") for d in failure.diffs))
-    in_result = fails_alike(signature(of_result, original).strong, original.kernel)
+    in_result = fails_alike(signature(of_result, original).strong, original)
 
     def judge(program: Program, outcome: Outcome) -> bool:
         shows = program.transform == "none" and in_result(program, outcome)

@@ -146,7 +146,10 @@ def fewer_lengths(program: Program) -> Iterator[Program]:
     mesh, shape = program.mesh, program.shape
     if mesh is None or not mesh.lengths:
         return
-    yield replace(program, mesh=replace(mesh, lengths=()))
+    alike = replace(mesh, lengths=())
+    yield replace(program, mesh=alike)
+    each = PLAIN_LENGTH * mesh.degree
+    yield replace(program, mesh=alike, shape=replace(shape, q_len=each, kv_len=each))
     few = [one for count in (1, 2) for one in combinations(mesh.lengths, count)]
     less = [mesh.lengths[:i] + mesh.lengths[i + 1 :] for i in range(len(mesh.lengths))]
     shorter = [

@@ -13,7 +13,7 @@ from itertools import chain
 
 from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.kernels.specs import Handwritten, Sdpa
-from attnfuzz.generators.methods.registry import method_of
+from attnfuzz.generators.methods.registry import KINDS, method_of, plugin_for
 from attnfuzz.generators.model.changing import captured, settled, with_constant
 from attnfuzz.generators.model.codec import program_id
 from attnfuzz.generators.model.draws import draw_alone
@@ -21,12 +21,14 @@ from attnfuzz.generators.model.program import (
     Compile,
     Input,
     Layout,
+    Mesh,
     Modes,
     Program,
     Shape,
     Surround,
     Training,
 )
+from attnfuzz.generators.model.tree import parts
 from attnfuzz.generators.model.validity import learnable, problems
 from attnfuzz.generators.shrink.complexity import complexity
 from attnfuzz.generators.shrink.steps import calls, expressions, fields, inputs, numbers, shapes
@@ -141,7 +143,29 @@ def ranks(p: Program) -> Iterator[Program]:
     yield replace(p, mesh=replace(mesh, world_size=mesh.degree, data=1, tensor=1))
     yield replace(p, mesh=replace(mesh, world_size=mesh.world_size // mesh.data, data=1))
     yield replace(p, mesh=replace(mesh, world_size=mesh.world_size // mesh.tensor, tensor=1))
+    yield from _by_plainer_methods(p, mesh)
     yield from method.simpler(p)
+
+
+def _by_plainer_methods(p: Program, mesh: Mesh) -> Iterator[Program]:
+    """What ranks share by another method, from the plainest on, without and with what both methods
+    have: as it is, around SDPA alone, and that with no more heads than ranks share."""
+    method = mesh.method
+    assert method is not None
+    for kind in KINDS[: KINDS.index(method.kind)]:
+        cls = plugin_for(kind).spec_class
+        both = {
+            part.name: getattr(method, part.name)
+            for part in parts(cls)
+            if hasattr(method, part.name) and getattr(method, part.name) in part.choices
+        }
+        for plainer in dict.fromkeys((cls(), cls(**both))):
+            shared = replace(p, mesh=replace(mesh, method=plainer, lengths=()))
+            yield shared
+            bare = replace(shared, kernel=Sdpa(), mask=None, score_mod=None)
+            yield bare
+            heads = mesh.world_size // mesh.data
+            yield replace(bare, shape=Shape(batch=mesh.data, q_heads=heads, kv_heads=heads))
 
 
 def _compile(p: Program) -> Iterator[Program]:

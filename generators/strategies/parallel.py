@@ -62,7 +62,7 @@ FLEX_BLOCK = 128
 
 METHODS = (
     (3, AllGather()), (2, AllGather(by="collective")), (3, Ulysses()),
-    (2, Ulysses(by="collective")), (1, Heads()), (2, Ring()), (2, Ring(order="zigzag")),
+    (3, Ulysses(by="collective")), (1, Heads()), (2, Ring()), (2, Ring(order="zigzag")),
     (1, Ring(order="striped")), (3, ContextParallel()), (2, ContextParallel(rotate="alltoall")),
     (3, ContextParallel(balance="head_tail")),
     (2, ContextParallel(balance="head_tail", rotate="alltoall")),
@@ -74,7 +74,7 @@ FLEX = (
     (2, FlexContextParallel()), (2, FlexContextParallel(balance="head_tail")),
     (1, FlexContextParallel(balance="per_document")), (1, FlexContextParallel(balance="ptrr")),
 )  # fmt: skip
-FLEX_IN = 25
+FLEX_IN = 50
 """One program in so many: torch compiles a BlockMask for each rank, which is seconds."""
 
 
@@ -84,7 +84,7 @@ class Parallel:
     def __init__(self, swarm: Swarm) -> None:
         self.method, self.is_flex, self.flex = weighted(*METHODS), one_in(FLEX_IN), weighted(*FLEX)
         self.degree = weighted(
-            (1, 1), (4, 2), (4, 3), (5, 4), (2, 5), (1, 6), (3, 8), (1, 16), (1, 32), (1, 64)
+            (1, 1), (6, 2), (4, 3), (5, 4), (2, 5), (1, 6), (3, 8), (1, 16), (1, 32), (1, 64)
         )
         self.few = weighted((4, 2), (3, 3), (3, 4))
         self.apart = one_in(4)

@@ -19,6 +19,7 @@ from attnfuzz.corpus.title import title as shortened
 from attnfuzz.corpus.volatile import first_diagnosis, mask_diagnosis, mask_volatile
 from attnfuzz.generators.model.outcome import (
     DEEPER,
+    WAITING,
     Diff,
     Failure,
     FailureKind,
@@ -56,7 +57,7 @@ class Signature:
 
 def signature(failure: Failure, program: Program) -> Signature:
     """The signature of `failure`, of which `program` is an example."""
-    if failure.kind is FailureKind.HANG:
+    if failure.kind is FailureKind.HANG or parted(failure):
         return _of_hang(failure, program)
     if failure.kind in (FailureKind.CRASH, FailureKind.ILLEGAL_ACCESS) and (
         failure.raised is None or failure.signal is not None
@@ -69,6 +70,25 @@ def signature(failure: Failure, program: Program) -> Signature:
     if failure.raised is not None:
         return _of_exception(failure, failure.raised, program)
     return _of_difference(failure, program)
+
+
+OTHER_SIZE = "Received data size doesn't match expected size"
+"""What gloo says when it aborts, as two ranks are in different collectives."""
+
+
+PARTED = "parted at the "
+"""What is said of processes that hang, where it is known which collectives they are in."""
+
+
+def parted(failure: Failure) -> bool:
+    """Whether it is one of the ways in which it ends when ranks take part in different collectives:
+    simulated ranks wait for one another; processes hang, or one gets a message of another's
+    size."""
+    if failure.kind is FailureKind.HANG:
+        waits = failure.raised is not None and failure.raised.message == WAITING
+        return waits or PARTED in failure.evidence.get("ranks", "")
+    ended = failure.kind in (FailureKind.CRASH, FailureKind.RUNTIME_ERROR)
+    return ended and any(OTHER_SIZE in text for text in failure.evidence.values())
 
 
 def key_without_stack(failure: Failure, program: Program) -> str | None:
@@ -243,10 +263,12 @@ def _of_hang(failure: Failure, program: Program) -> Signature:
     stack = failure.raised.frames if failure.raised else ()
     # Which frames are the outermost of those recorded depends on the moment where not all are.
     whole = not any(frame.file == DEEPER for frame in stack)
-    frames = significant_frames(stack, outermost=True) if whole else ()
+    apart = parted(failure)  # when ranks notice that, and where, is chance
+    frames = significant_frames(stack, outermost=True) if whole and not apart else ()
     phase, kernel = phase_class(failure), _attention(program)
+    cause = ("parted", kernel) if apart else (phase, *(frames or (kernel,)))
     return Signature(
-        strong=_key(failure.kind, phase, *(frames or (kernel,))),
+        strong=_key(FailureKind.HANG, *cause),
         title=shortened(f"{kernel} attention hangs in the {phase} phase", _where(frames[::-1])),
         aliases=(_alias("hang", phase, kernel),),
         needs_trigger=True,

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from attnfuzz.actors.scripts import run_repro
+from attnfuzz.corpus.signature import OTHER_SIZE
 from attnfuzz.fuzz.pool.tasks import ReproRun, ReproTask
 from attnfuzz.fuzz.reduce.evaluate import reproduces
-from attnfuzz.generators.model.outcome import Failure, FailureKind, Phase, Raised
+from attnfuzz.generators.model.outcome import WAITING, Failure, FailureKind, Phase, Raised
 
 
 def run(tmp_path: Path, text: str, **more: Any) -> list[ReproRun]:
@@ -65,6 +67,17 @@ def test_an_assertion_is_a_wrong_result_and_nothing_else(tmp_path: Path) -> None
     assert ended.status == 1 and "out is wrong" in ended.stderr
     assert reproduces(ended, WRONG)
     assert not any(reproduces(ended, other) for other in (HANG, CRASH, RAISES))
+
+
+def test_ranks_that_part_may_hang_or_abort() -> None:
+    waits = replace(HANG, raised=Raised(type="Hang", message=WAITING))
+    aborts = replace(CRASH, evidence={"stderr": f"gloo: {OTHER_SIZE}. 64 vs 32"})
+    hung, aborted = ReproRun(None, ""), ReproRun(-6, f"what(): {OTHER_SIZE}.")
+    for failed in (waits, aborts):
+        assert reproduces(hung, failed) and reproduces(aborted, failed)
+        assert not reproduces(ReproRun(0, f"{OTHER_SIZE} in a warning"), failed)
+        assert not reproduces(ReproRun(-6, "free(): invalid pointer"), failed)
+    assert not reproduces(aborted, HANG) and not reproduces(hung, CRASH)
 
 
 def test_an_exception_must_be_the_recorded_one(tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from attnfuzz.actors.sandbox.job import Job
+from attnfuzz.actors.sandbox.job import Deadlines, Job
 from attnfuzz.actors.sandbox.sandbox import Sandbox
+from attnfuzz.corpus.signature import parted, signature
 from attnfuzz.generators.methods.specs import (
     Heads,
     Ring,
@@ -103,6 +104,28 @@ def test_a_rank_that_issues_another_collective_is_named(sandbox: Sandbox) -> Non
     assert failure is not None and failure.kind is FailureKind.HANG
     assert "rank 1: waits in barrier" in failure.evidence["ranks"]
     assert failure.evidence["ranks"].endswith("went another way: rank 1")
+
+
+def test_ranks_that_part_have_one_key_whether_they_hang_or_abort(sandbox: Sandbox) -> None:
+    simulated = program(Heads(), 2)
+    assert simulated.mesh is not None
+    processes = replace(simulated, mesh=replace(simulated.mesh, ranks="processes"))
+    small = "dist.all_reduce(torch.zeros(8))"
+    keys = set()
+    for each, other, kind in (
+        (simulated, "dist.broadcast(torch.zeros(8), 0)", FailureKind.HANG),
+        (processes, "dist.all_gather([torch.zeros(8)] * 2, torch.zeros(8))", FailureKind.HANG),
+        (processes, "dist.all_reduce(torch.zeros(64))", FailureKind.CRASH),
+    ):
+        last = f"return {other} if MESH.get_rank() == 1 else {small} or DTensor"
+        failure = sandbox.run(
+            source(each).replace("return DTensor", last),
+            replace(Job.of(each), deadlines=Deadlines(eager=5.0)),
+            confirm_hang=False,
+        ).failure
+        assert failure is not None and failure.kind is kind and parted(failure), failure
+        keys.add(signature(failure, each).strong)
+    assert len(keys) == 1
 
 
 def test_ranks_that_get_other_results_are_seen(sandbox: Sandbox) -> None:

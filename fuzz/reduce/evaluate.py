@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from attnfuzz.corpus.signature import is_of_memory
+from attnfuzz.corpus.signature import OTHER_SIZE, is_of_memory, parted
 from attnfuzz.fuzz.pool.tasks import ReproRun
 from attnfuzz.generators.model.outcome import Failure, FailureKind
 
@@ -22,6 +22,8 @@ def reproduces(run: ReproRun, failure: Failure, by_value: bool = False) -> bool:
     checks `by_value` may also find a wrong result."""
     if by_value and run.status == 1 and "AssertionError" in run.stderr:
         return True
+    if parted(failure):
+        return run.status is None or (run.status != 0 and OTHER_SIZE in run.stderr)
     if failure.kind is FailureKind.HANG:
         return run.status is None
     if run.status is None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from attnfuzz.actors.sandbox.job import Deadlines
 from attnfuzz.corpus.bucket import Bucket, assign
+from attnfuzz.corpus.signature import parted
 from attnfuzz.fuzz.reduce.confirm import Confirm, attempts_for
 from attnfuzz.fuzz.reduce.deadlines import shorter_deadlines
 from attnfuzz.fuzz.reduce.evaluate import depends_on_memory
@@ -45,12 +46,13 @@ def minimization(
     several that must all fail.
     """
     failure = finding.failure
+    kind = None if parted(failure) else failure.kind  # fewer ranks hang where more abort
     found = finding.signature
     related = [bucket for bucket in buckets if bucket.strong == found.strong]
     search = Minimizer(
         finding.best,
         finding.best_outcome,
-        fails_wherever(finding.program, finding.outcome, failure.kind),
+        fails_wherever(finding.program, finding.outcome, kind),
         max_candidates=max(1, max_candidates - finding.evaluated),
         avoid=lambda program: assign(found, failure, features(program), related) is not None,
     )

@@ -176,6 +176,9 @@ class CompiledKernel:
 DEEPER = "..."
 """The file and function of a frame that stands for outer ones which are not told."""
 
+WAITING = "the ranks wait for one another"
+"""What is said of simulated ranks that have come together in different collectives."""
+
 DEADLINE = "deadline"
 """What the outcome has `skipped` of a program that missed a deadline and then, given more time, did
 not: its cost is that of both runs."""

@@ -141,6 +141,8 @@ def ranks(p: Program) -> Iterator[Program]:
         yield replace(p, mesh=replace(mesh, module="fsdp"))
     yield replace(p, mesh=replace(mesh, ranks="simulated"))
     yield replace(p, mesh=replace(mesh, world_size=mesh.degree, data=1, tensor=1))
+    if mesh.world_size > mesh.degree:
+        yield replace(p, mesh=replace(mesh, data=1, tensor=1))
     yield replace(p, mesh=replace(mesh, world_size=mesh.world_size // mesh.data, data=1))
     yield replace(p, mesh=replace(mesh, world_size=mesh.world_size // mesh.tensor, tensor=1))
     yield from _by_plainer_methods(p, mesh)

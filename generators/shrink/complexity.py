@@ -33,12 +33,14 @@ _WEIGHTS = {
     "shape.kv_len.lt16": 2,
     "table.axes0": 2,
     **{f"mesh.degree.gt{few}": 8 for few in DEGREES},
-    "mesh.data": 8,
-    "mesh.tensor": 8,
+    "mesh.data": 20,
+    "mesh.tensor": 20,
+    "mesh.uneven": 2,
 }
 """Features that hold of few programs: a trigger without them is known again more often, so Lq = Lkv
 = 17 is preferred to Lq = 2, Lkv = 16 wherever it fails too. Fewer ranks are simpler whatever the
-extents that they share."""
+extents that they share, four on one dimension of the mesh simpler than two on each of two, and a
+head for each rank simpler than parts of a length that differ."""
 
 
 def complexity(program: Program) -> tuple[int, int, int]:

@@ -263,10 +263,10 @@ def _of_hang(failure: Failure, program: Program) -> Signature:
     stack = failure.raised.frames if failure.raised else ()
     # Which frames are the outermost of those recorded depends on the moment where not all are.
     whole = not any(frame.file == DEEPER for frame in stack)
-    apart = parted(failure)  # when ranks notice that, and where, is chance
-    frames = significant_frames(stack, outermost=True) if whole and not apart else ()
+    frames = significant_frames(stack, outermost=True) if whole else ()
     phase, kernel = phase_class(failure), _attention(program)
-    cause = ("parted", kernel) if apart else (phase, *(frames or (kernel,)))
+    # When ranks that have parted notice it, and where, is chance.
+    cause = ("parted", kernel) if parted(failure) else (phase, *(frames or (kernel,)))
     return Signature(
         strong=_key(FailureKind.HANG, *cause),
         title=shortened(f"{kernel} attention hangs in the {phase} phase", _where(frames[::-1])),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from attnfuzz.corpus.signature import parted
 from attnfuzz.corpus.volatile import mask_diagnosis, mask_volatile
 from attnfuzz.fuzz.pool.tasks import ReproRun
 from attnfuzz.fuzz.reduce.evaluate import reproduces
@@ -21,7 +22,7 @@ def shows(run: ReproRun, script: IssueScript, failure: Failure) -> bool:
     """Did `run` end as `failure` does? Where the process is to die, it may also live and find wrong
     numbers: what lies in memory decides that."""
     asserted = run.status == 1 and f"AssertionError: {script.message}" in run.stderr
-    if failure.signal is not None or run.status is None:
+    if failure.signal is not None or run.status is None or parted(failure):
         return reproduces(run, failure) or (script.way != "itself" and asserted)
     if failure.raised is not None:
         return asserted and reproduces(run, failure) and _says(run.stderr, failure.raised)

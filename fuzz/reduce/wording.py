@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from attnfuzz.corpus.frames import is_stack, significant_frames
-from attnfuzz.corpus.signature import diagnosis, exception_type, is_telling, phase_class
+from attnfuzz.corpus.signature import diagnosis, exception_type, is_telling, parted, phase_class
 from attnfuzz.corpus.volatile import mask_volatile
 from attnfuzz.generators.model.outcome import Failure, FailureKind
 
@@ -27,8 +27,8 @@ def reworded(then: Failure, now: Failure) -> str | None:
     it is no more than that; None where they are different failures."""
     if (then.kind, phase_class(then), then.layer) != (now.kind, phase_class(now), now.layer):
         return None
-    if then.kind is FailureKind.ILLEGAL_ACCESS:
-        return None  # what a device reports has neither words nor a stack of its own
+    if then.kind is FailureKind.ILLEGAL_ACCESS or parted(then):
+        return None  # a device, and ranks that wait, report neither words nor a stack of their own
     if then.raised is not None and now.raised is not None:
         return _reraised(then, now) if then.signal == now.signal else None
     if then.raised is None and now.raised is None and then.oracle == now.oracle:

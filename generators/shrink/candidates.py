@@ -155,7 +155,7 @@ def _by_plainer_methods(p: Program, mesh: Mesh) -> Iterator[Program]:
     method = mesh.method
     assert method is not None
     for kind in KINDS[: KINDS.index(method.kind)]:
-        cls = plugin_for(kind).spec_class
+        cls: type = plugin_for(kind).spec_class
         both = {
             part.name: getattr(method, part.name)
             for part in parts(cls)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
 from attnfuzz.generators.kernels.specs import Flex, Handwritten, Sdpa
+from attnfuzz.generators.methods.specs import AllGather, Heads
 from attnfuzz.generators.model.features import features
 from attnfuzz.generators.model.indices import Index, IntBinary, IntConst, IntLookup, Table
 from attnfuzz.generators.model.masks import (
@@ -149,3 +150,17 @@ def test_features_are_short_words(program: Program) -> None:
 @given(programs())
 def test_the_seed_is_no_feature(program: Program) -> None:
     assert features(replace(program, seed=0)) == features(program)
+
+
+def test_extents_that_ranks_share_evenly_are_those_of_one_rank() -> None:
+    def of(method: Any, degree: int, **extents: int) -> set[str]:
+        mesh = Mesh(world_size=degree, method=method)
+        return {
+            one for one in features(Program(mesh=mesh, shape=Shape(**extents))) if "shape" in one
+        }
+
+    assert of(AllGather(), 3, q_len=48, kv_len=48) == of(AllGather(), 1) == set()
+    assert of(Heads(), 4, q_heads=4, kv_heads=4) == set()
+    assert of(Heads(), 2, q_heads=4, kv_heads=4) == {"shape.heads"}
+    assert "shape.q_len.lt16" in of(AllGather(), 4, q_len=16, kv_len=16)
+    assert "shape.q_len.gt16" in of(AllGather(), 3, q_len=50, kv_len=50)

@@ -8,6 +8,7 @@ failure is taken for the same cause when the trigger is a subset of its features
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from attnfuzz.generators.kernels.registry import plugin_of
@@ -59,7 +60,7 @@ def features(program: Program) -> frozenset[str]:
 
 def _features(p: Program) -> Iterator[str]:
     yield from plugin_of(p).features(p)
-    yield from _shape(p.shape, "shape")
+    yield from _shape(_of_one_rank(p), "shape")
     for name in ("q", "k", "v"):
         yield from _input(getattr(p, name), name)
     if p.packed != "none":
@@ -87,6 +88,25 @@ def _features(p: Program) -> Iterator[str]:
     if p.transform == "grad":  # what fails in training may well fail with it
         yield from _training(Training())
     yield from choices(p, "", but=("packed",))
+
+
+def _of_one_rank(p: Program) -> Shape:
+    """The extents of each rank, where ranks share them evenly: 48 positions are nothing special for
+    three ranks, nor are three heads."""
+    method, mesh = method_of(p), p.mesh
+    if method is None or mesh is None or mesh.lengths:
+        return p.shape
+    ranks = {"batch": mesh.data, "heads": mesh.tensor, "length": 1}
+    ranks[method.shared] *= mesh.degree
+    shared = {"batch": ("batch",), "heads": ("q_heads", "kv_heads"), "length": ("q_len", "kv_len")}
+    parts_of = dict[str, int]()
+    for what, names in shared.items():
+        extents = [getattr(p.shape, name) for name in names]
+        if not any(extent % ranks[what] for extent in extents):
+            parts_of |= {
+                name: extent // ranks[what] for name, extent in zip(names, extents, strict=True)
+            }
+    return replace(p.shape, **parts_of)
 
 
 def _shape(shape: Shape, prefix: str) -> Iterator[str]:

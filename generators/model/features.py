@@ -97,7 +97,7 @@ def _of_one_rank(p: Program) -> Shape:
     if method is None or mesh is None or mesh.lengths:
         return p.shape
     ranks = {"batch": mesh.data, "heads": mesh.tensor, "length": 1}
-    ranks[method.shared] *= mesh.degree
+    ranks[method.shared] *= mesh.degree  # not by its `Sharding`: candidates may be no programs
     shared = {"batch": ("batch",), "heads": ("q_heads", "kv_heads"), "length": ("q_len", "kv_len")}
     parts_of = dict[str, int]()
     for what, names in shared.items():

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.command_server import CommandServer
+
 if TYPE_CHECKING:
     from attnfuzz.actors.sandbox.sandbox import Sandbox
     from attnfuzz.actors.worker import Executor
@@ -59,17 +61,28 @@ def scratch() -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.fixture(scope="session")
+def command_server() -> Iterator[CommandServer]:
+    """What `attnfuzz` forks its commands from."""
+    with CommandServer(ROOT) as server:
+        yield server
+
+
 @pytest.fixture
-def attnfuzz() -> Callable[..., subprocess.CompletedProcess[str]]:
+def attnfuzz(command_server: CommandServer) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs `python -m attnfuzz` from the checkout: attnfuzz("generate", "--seed", "7")."""
 
     def run(
         *arguments: str | Path, cwd: Path = ROOT, timeout: float = 300, **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "attnfuzz", *map(str, arguments)],
+        words = [str(argument) for argument in arguments]
+        whole = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120", **environment}
+        if not any(name.startswith("PYTHON") for name in environment):
+            return command_server.run(words, cwd, whole, timeout)
+        return subprocess.run(  # the interpreter itself reads them as it starts
+            [sys.executable, "-m", "attnfuzz", *words],
             cwd=cwd,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120", **environment},
+            env=whole,
             capture_output=True,
             text=True,
             timeout=timeout,

@@ -58,7 +58,7 @@ class CommandServer:
     def run(
         self, arguments: Sequence[str], cwd: Path, environment: Mapping[str, str], timeout: float
     ) -> subprocess.CompletedProcess[str]:
-        """Raises `subprocess.TimeoutExpired` after `timeout` seconds, when the command is killed."""
+        """Raises `subprocess.TimeoutExpired` where it has to kill the command after `timeout` s."""
         request = {"arguments": list(arguments), "cwd": str(cwd), "environment": dict(environment)}
         with socket.socket(socket.AF_UNIX) as link:
             link.settimeout(timeout)
@@ -97,7 +97,7 @@ class _Stream:
 
 
 def serve(listening: socket.socket) -> None:
-    """Forks a process per connection, which forks the command and tells its process and exit code."""
+    """Forks a process per connection, which forks the command and tells how it ended."""
     while True:
         link, _ = listening.accept()
         if os.fork() == 0:
@@ -129,8 +129,8 @@ def _become(request: dict[str, object], out: int, err: int) -> None:
     os.dup2(err, 2)
     os.close(out)
     os.close(err)
-    sys.stdout = open(1, "w", encoding="utf-8")
-    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1)
+    sys.stdout = open(1, "w", encoding="utf-8")  # noqa: SIM115
+    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1)  # noqa: SIM115
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)

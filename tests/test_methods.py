@@ -25,6 +25,7 @@ from attnfuzz.generators.model import masks
 from attnfuzz.generators.model.codec import dump_program, load_program
 from attnfuzz.generators.model.features import features
 from attnfuzz.generators.model.program import (
+    Call,
     Compile,
     Mesh,
     Program,
@@ -105,6 +106,12 @@ def test_programs_round_trip() -> None:
         ("surround", program(Ring(), mesh=Mesh(world_size=4, method=Ring(), module="fsdp"))),
         ("training", program(Ring(), training=None, mesh=Mesh(method=Ring(), module="ddp"))),
         ("training.double", program(Heads(), training=Training(double=True))),
+        ("calls", program(Ring(), calls=(Call(batch=1, q_len=16, kv_len=16),))),
+        ("calls[0].q_len", program(AllGather(), calls=(Call(batch=1, q_len=9, kv_len=8),))),
+        (
+            "shape.q_len",
+            program(AllGather(), shape=UNEVEN, calls=(Call(batch=1, q_len=8, kv_len=8),)),
+        ),
     ],
     ids=str,
 )

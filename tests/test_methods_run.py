@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from attnfuzz.actors.sandbox.job import Deadlines, Job
 from attnfuzz.actors.sandbox.sandbox import Sandbox
 from attnfuzz.corpus.signature import parted, signature
-from attnfuzz.generators.methods.specs import (
-    Heads,
-    Ring,
-)  # fmt: skip
+from attnfuzz.generators.methods.specs import AllGather, Heads, Method, Ring, Ulysses
 from attnfuzz.generators.model.outcome import FailureKind
+from attnfuzz.generators.model.program import Call, Compile
 from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.render.module import source
 from tests.support.method_programs import (
@@ -49,6 +48,37 @@ def test_processes_agree(sandbox: Sandbox, name: str) -> None:
     assert each.mesh is not None
     each = replace(each, mesh=replace(each.mesh, ranks="processes"))
     assert sandbox.run(source(each), Job.of(each)).status == "passed"
+
+
+@pytest.mark.parametrize("ranks", ["simulated", "processes"])
+@pytest.mark.parametrize(
+    ("method", "via"),
+    [(AllGather(), "compile"), (Ulysses(by="collective"), "local"), (Heads(), "compile")],
+)
+def test_other_extents_are_compiled_by_every_rank(
+    sandbox: Sandbox, method: Method, via: Any, ranks: Any
+) -> None:
+    each = program(method, 2)
+    assert each.mesh is not None
+    further = (Call(batch=1, q_len=8, kv_len=8), Call(batch=2, q_len=12, kv_len=12))
+    each = replace(
+        each, mesh=replace(each.mesh, ranks=ranks), calls=further,
+        compile=Compile(backend="aot_eager", via=via),
+    )  # fmt: skip
+    assert not problems(each)
+    outcome = sandbox.run(source(each), Job.of(each))
+    assert outcome.status == "passed", outcome
+
+
+def test_what_is_wrong_in_a_later_call_is_seen(sandbox: Sandbox) -> None:
+    each = program(Heads(), 2)
+    each = replace(each, calls=(Call(batch=1, q_len=12, kv_len=12),))
+    text = source(each)
+    once = text.replace("full_tensor()", "full_tensor() * (1 + (q.shape[2] == 12))")
+    assert once != text
+    failure = sandbox.run(once, Job.of(each)).failure
+    assert failure is not None and failure.kind is FailureKind.WRONG_RESULT
+    assert failure.diffs[0].call == 1
 
 
 def test_what_is_compiled_is_judged_on_two_dimensions(sandbox: Sandbox) -> None:

@@ -56,6 +56,11 @@ class MethodPlugin(Generic[M]):
         """Whether each rank may have a length of its own (`Mesh.lengths`)."""
         return False
 
+    def takes_calls(self, program: Program) -> bool:
+        """Whether no extent stands in its functions where each rank has as much as another, so that
+        further calls may have other ones (`Program.calls`)."""
+        return False
+
     def takes_parts(self, program: Program) -> bool:
         """Whether its function, given parts of q, k and v, is that of a module around it
         (`Mesh.module`): parts are contiguous, and nothing but the result comes back."""

@@ -60,7 +60,7 @@ class AroundKernel(MethodPlugin[M]):
     def rows(self, sharding: Sharding, name: str, shape: tuple[int, ...]) -> list[str]:
         """Statements that leave of the mask what the kernel is called with."""
         axis = len(shape) - 2 if self.shared == "length" else len(shape) - 3
-        split = axis >= 0 and shape[axis] > 1
+        split = axis >= 0 and shape[axis] != 1
         last = self.mask_placement.format(dim=axis) if split else "Replicate()"
         return sharding.shard_mask(name, shape, last)
 
@@ -74,6 +74,9 @@ class AroundKernel(MethodPlugin[M]):
         if body.contexts:
             lines = [f"with {', '.join(body.contexts)}:", *indented(lines)]
         return here.with_extents(lines)
+
+    def takes_calls(self, program: Program) -> bool:
+        return not self.mesh(program).lengths
 
     def takes_parts(self, program: Program) -> bool:
         return self.shared == "length" and not self.mesh(program).lengths

@@ -45,7 +45,7 @@ def mesh_problems(p: Program) -> Iterator[Problem]:
 
 
 def _method(p: Program, mesh: Mesh) -> Iterator[Problem]:
-    """A method takes plain arguments of one dtype, in one call, and does what is around itself."""
+    """A method takes plain arguments of one dtype and does what is around itself."""
     method, plain = method_of(p), Mesh()
     assert method is not None
     around_method = Surround(projections=mesh.module != "none")
@@ -58,7 +58,7 @@ def _method(p: Program, mesh: Mesh) -> Iterator[Problem]:
         ("transform", p.transform != "none"),
         ("autocast", p.autocast is not None),
         ("grad_mode", p.grad_mode == "inference_mode"),
-        ("calls", bool(p.calls)),
+        ("calls", bool(p.calls) and not method.takes_calls(p)),
         ("training.double", p.training is not None and p.training.double),
         ("k.values", p.k.values == "nan_at_masked"),
         ("modes", p.modes != Modes()),
@@ -80,11 +80,28 @@ def _method(p: Program, mesh: Mesh) -> Iterator[Problem]:
     ways = ("compile", "local")[not method.traced : 1 + method.local]
     if p.compile is not None and p.compile.via not in ways:
         yield Problem("compile.via", f"expected {' or '.join(ways) or 'no compile'} here")
+    if p.calls:
+        yield from _calls(p, mesh, method.shared)
     if mesh.lengths:
         yield from _lengths(p, mesh)
     if mesh.module != "none":
         yield from _module(p, mesh)
     yield from method.problems(p)
+
+
+def _calls(p: Program, mesh: Mesh, shared: str) -> Iterator[Problem]:
+    """In each of several calls every rank has as much as another: their extents are names, and how
+    parts that differ make up the whole is written in numbers."""
+    if mesh.module != "none":
+        yield Problem("calls", "expected none with mesh.module")
+    multiple = mesh.degree if shared == "length" else 1
+    for i, call in enumerate(p.calls):
+        if call.batch % mesh.data:
+            yield Problem(f"calls[{i}].batch", f"expected a multiple of mesh.data ({mesh.data})")
+    for where, size in (("shape", p.shape), *((f"calls[{i}]", c) for i, c in enumerate(p.calls))):
+        for name in ("q_len", "kv_len"):
+            if getattr(size, name) % multiple or not getattr(size, name):
+                yield Problem(f"{where}.{name}", f"expected a multiple of {multiple} with calls")
 
 
 def _module(p: Program, mesh: Mesh) -> Iterator[Problem]:

@@ -27,6 +27,7 @@ from attnfuzz.generators.methods.specs import (
 from attnfuzz.generators.model.expressions import mask_axes
 from attnfuzz.generators.model.masks import Causal, Mask
 from attnfuzz.generators.model.program import (
+    Call,
     Compile,
     Input,
     Layout,
@@ -93,7 +94,8 @@ class Parallel:
         self.batch = weighted((3, 1), (2, 2))
         self.heads = weighted((2, (1, 1)), (4, (2, 2)), (2, (4, 4)), (2, (4, 2)), (1, (3, 1)))
         self.per_rank = weighted((2, 1), (2, 2), (3, 4), (3, 8), (2, 16), (1, 32), (1, 5), (1, 12))
-        self.uneven, self.fewer = one_in(2), one_in(2)
+        self.uneven, self.fewer = one_in(2), weighted((2, True), (1, False))
+        self.again, self.further = one_in(2), weighted((2, 1), (1, 2))
         self.ragged = one_in(4)
         self.part = st.sampled_from((0, 0, 1, 2, 3, 5, 8, 12, 16, 17, 33))
         self.length = st.sampled_from((1, 2, 3, 5, 7, 9, 15, 17, 31, 33, 50, 65, 100, 129))
@@ -139,7 +141,7 @@ class Parallel:
         p = self._compiled(draw, p, backend)
         if p.training is not None and p.compile is None and draw(self.checkpoints):
             p = replace(p, surround=Surround(checkpoint="full"))
-        around = self._in_module(draw, p)
+        around = self._in_module(draw, p) if p.compile is None else self._again(draw, p)
         for simpler in (around, p, replace(p, compile=None), replace(p, training=None)):
             if not problems(simpler):
                 return simpler
@@ -162,7 +164,7 @@ class Parallel:
     def _in_module(self, draw: Draw, p: Program) -> Program:
         """The program within a module that FSDP2 or DDP wraps, which is none where that does not
         go."""
-        if p.training is None or p.compile is not None or p.mesh is None:
+        if p.training is None or p.mesh is None:
             return p
         module: Any = draw(self.module)
         if module == "none":
@@ -172,6 +174,19 @@ class Parallel:
             p, q=plain, k=plain, v=plain, surround=replace(p.surround, projections=True),
             mesh=replace(p.mesh, module=module),
         )  # fmt: skip
+
+    def _again(self, draw: Draw, p: Program) -> Program:
+        """The program called again with other extents, for which every rank compiles anew."""
+        if not draw(self.again):
+            return p
+        mesh = p.mesh
+        assert mesh is not None
+        lengths = [draw(self.per_rank) * mesh.degree for _ in range(draw(self.further))]
+        calls = tuple(
+            Call(batch=draw(self.batch) * mesh.data, q_len=length, kv_len=length)
+            for length in lengths
+        )
+        return replace(p, calls=calls)
 
     def _ragged(self, draw: Draw, mesh: Mesh) -> Mesh:
         """Ranks of one dimension that have lengths of their own."""

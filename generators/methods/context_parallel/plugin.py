@@ -63,6 +63,10 @@ class ContextParallelPlugin(MethodPlugin[ContextParallel]):
         kernel: Any = program.kernel
         return replace(program, kernel=replace(kernel, mask_form="is_causal"))
 
+    def takes_calls(self, program: Program) -> bool:
+        spec = self.spec(program)
+        return spec.balance == "none" and spec.by == "module"
+
     def takes_parts(self, program: Program) -> bool:
         spec = self.spec(program)
         return spec.balance == "none" and spec.by == "module" and not spec.return_lse

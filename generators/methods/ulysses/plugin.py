@@ -25,7 +25,7 @@ class UlyssesPlugin(AroundKernel[Ulysses]):
 
     def rows(self, sharding: Sharding, name: str, shape: tuple[int, ...]) -> list[str]:
         axis = len(shape) - 3
-        split = axis >= 0 and shape[axis] > 1
+        split = axis >= 0 and shape[axis] != 1
         return sharding.shard_mask(name, shape, f"Shard({axis})" if split else "Replicate()")
 
     def before(self, sharding: Sharding) -> list[str]:

@@ -91,6 +91,32 @@ def attnfuzz(command_server: CommandServer) -> Callable[..., subprocess.Complete
     return run
 
 
+LONGEST = (
+    "test_cli_replay.py", "test_campaign.py", "test_wheel.py", "test_ray_pool.py", "test_virtual.py",
+    "test_resume.py", "test_setup.py", "test_bad_input.py", "test_growth.py", "test_cli_issue.py",
+    "test_interpreted.py", "test_seeds.py", "test_nodes.py", "test_cluster.py", "test_hostile.py",
+)  # fmt: skip
+"""Files whose tests take longest. They begin first, or one worker ends minutes after the others."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Has each worker of xdist begin with its share of the longest files, then of the slow ones."""
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if workers == 1:
+        return
+    files: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path.name, []).append(item)
+
+    def haste(name: str) -> tuple[int, bool]:
+        rank = LONGEST.index(name) if name in LONGEST else len(LONGEST)
+        return rank, not any(item.get_closest_marker("slow") for item in files[name])
+
+    order = sorted(files, key=haste)
+    shares = [order[place::workers] for place in range(workers)]
+    items[:] = [item for share in shares for name in share for item in files[name]]
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """How many tests did not run, by reason, in the last lines."""
     skipped = terminalreporter.stats.get("skipped", [])

@@ -177,7 +177,7 @@ def test_the_shipped_corpus_behaves_as_recorded(part: int, attnfuzz: Run) -> Non
     shipped = sorted((ROOT / "corpus" / "cases").glob("*/*/environment.yaml"))
     paths = [path.parent for path in shipped if target_of(path.parent) == "cpu"]
     paths = [path for path in paths if not of_system(path)][part::PARTS]
-    result = attnfuzz("replay", *paths, "--workers", "1", "--json", timeout=540)
+    result = attnfuzz("replay", *paths, "--workers", "1", "--json", timeout=900)
     assert result.returncode in (EXIT_OK, EXIT_CHANGED), result.stderr
     cases = json.loads(result.stdout)["cases"]
     assert len(cases) == len(paths) > 10

@@ -93,8 +93,9 @@ def attnfuzz(command_server: CommandServer) -> Callable[..., subprocess.Complete
 
 LONGEST = (
     "test_cli_replay.py", "test_campaign.py", "test_wheel.py", "test_ray_pool.py",
-    "test_virtual.py", "test_resume.py", "test_setup.py", "test_bad_input.py", "test_growth.py", "test_cli_issue.py",
-    "test_interpreted.py", "test_seeds.py", "test_nodes.py", "test_cluster.py", "test_hostile.py",
+    "test_virtual.py", "test_resume.py", "test_setup.py", "test_bad_input.py", "test_growth.py",
+    "test_cli_issue.py", "test_interpreted.py", "test_seeds.py", "test_nodes.py",
+    "test_cluster.py", "test_hostile.py",
 )  # fmt: skip
 """Files whose tests take longest. They begin first, or one worker ends minutes after the others."""
 

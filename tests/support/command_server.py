@@ -74,7 +74,7 @@ class CommandServer:
                 code = int(answers.readline())
             except TimeoutError:
                 os.kill(pid, signal.SIGKILL)
-                raise subprocess.TimeoutExpired(request["arguments"], timeout) from None
+                raise subprocess.TimeoutExpired(list(arguments), timeout) from None
             return subprocess.CompletedProcess(list(arguments), code, out.text(), err.text())
 
 

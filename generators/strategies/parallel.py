@@ -95,7 +95,7 @@ class Parallel:
         self.heads = weighted((2, (1, 1)), (4, (2, 2)), (2, (4, 4)), (2, (4, 2)), (1, (3, 1)))
         self.per_rank = weighted((2, 1), (2, 2), (3, 4), (3, 8), (2, 16), (1, 32), (1, 5), (1, 12))
         self.uneven, self.fewer = one_in(2), weighted((2, True), (1, False))
-        self.again, self.further = one_in(2), weighted((2, 1), (1, 2))
+        self.again = one_in(3)
         self.ragged = one_in(4)
         self.part = st.sampled_from((0, 0, 1, 2, 3, 5, 8, 12, 16, 17, 33))
         self.length = st.sampled_from((1, 2, 3, 5, 7, 9, 15, 17, 31, 33, 50, 65, 100, 129))
@@ -176,17 +176,17 @@ class Parallel:
         )  # fmt: skip
 
     def _again(self, draw: Draw, p: Program) -> Program:
-        """The program called again with other extents, for which every rank compiles anew."""
+        """The program called again with other extents, for which every rank compiles anew: few
+        ranks, as that is dear."""
         if not draw(self.again):
             return p
         mesh = p.mesh
         assert mesh is not None
-        lengths = [draw(self.per_rank) * mesh.degree for _ in range(draw(self.further))]
-        calls = tuple(
-            Call(batch=draw(self.batch) * mesh.data, q_len=length, kv_len=length)
-            for length in lengths
-        )
-        return replace(p, calls=calls)
+        if mesh.degree == COMPILED_DEGREE:
+            mesh = replace(mesh, world_size=2 * mesh.data * mesh.tensor)
+        length = draw(self.per_rank) * mesh.degree
+        call = Call(batch=draw(self.batch) * mesh.data, q_len=length, kv_len=length)
+        return replace(p, mesh=mesh, calls=(call,))
 
     def _ragged(self, draw: Draw, mesh: Mesh) -> Mesh:
         """Ranks of one dimension that have lengths of their own."""

@@ -165,7 +165,7 @@ class Sandbox:
     def _made_ready(self, source: str, job: Job, *, native: bool) -> Iterator[Attempt]:
         """An attempt whose files are there while the block runs, and a zygote that is warm."""
         self._runs += 1
-        if job.function is not None or "compile" in source:
+        if job.only_setup or job.function is not None or "compile" in source:
             self._warm_up()  # a program that compiles unexpectedly only does so more slowly
         own = enough(self._cpus, job.processes_here)
         attempt = Attempt(self._folder / f"r{self._runs}", job, native, own)

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.command_server import CommandServer
-
 if TYPE_CHECKING:
     from attnfuzz.actors.sandbox.sandbox import Sandbox
     from attnfuzz.actors.worker import Executor
+    from tests.support.command_server import CommandServer
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -64,6 +63,8 @@ def scratch() -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def command_server() -> Iterator[CommandServer]:
     """What `attnfuzz` forks its commands from."""
+    from tests.support.command_server import CommandServer
+
     with CommandServer(ROOT) as server:
         yield server
 

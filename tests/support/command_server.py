@@ -6,6 +6,7 @@ else is shared: each command is a process with a folder, an environment and stre
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -17,6 +18,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from types import TracebackType
 
@@ -139,13 +141,25 @@ def _become(request: dict[str, object], out: int, err: int) -> None:
     sys.exit(importlib.import_module("attnfuzz.fuzz.cli.app").main())
 
 
+class WithoutRay(MetaPathFinder):
+    """Refuses Ray: as it is imported it reads the environment, which is each command's own."""
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        if fullname == "ray":
+            raise ImportError(fullname)
+
+
 def import_all() -> None:
-    """Imports every module of the commands. Raises `RuntimeError` where one of them started a
-    thread, as then a fork is not safe, or imported torch, which no command does."""
+    """Imports every module of the commands that does without Ray. Raises `RuntimeError` where one
+    of them started a thread, as then a fork is not safe, or imported torch."""
+    finder = WithoutRay()
+    sys.meta_path.insert(0, finder)
     for name in PACKAGES:
         package = importlib.import_module(name)
         for module in pkgutil.walk_packages(package.__path__, f"{name}."):
-            importlib.import_module(module.name)
+            with contextlib.suppress(ImportError):
+                importlib.import_module(module.name)
+    sys.meta_path.remove(finder)
     if "torch" in sys.modules or threading.active_count() > 1:
         raise RuntimeError("the modules of the commands import torch or start a thread")
 

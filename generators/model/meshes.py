@@ -9,7 +9,7 @@ from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.methods.registry import method_of
 from attnfuzz.generators.methods.sharding import chunks
 from attnfuzz.generators.model.problem import Problem
-from attnfuzz.generators.model.program import Mesh, Modes, Program, Surround
+from attnfuzz.generators.model.program import Call, Mesh, Modes, Program, Shape, Surround
 
 
 def mesh_problems(p: Program) -> Iterator[Problem]:
@@ -70,8 +70,9 @@ def _method(p: Program, mesh: Mesh) -> Iterator[Problem]:
     if mesh.world_size % around:
         yield Problem("mesh.world_size", f"expected a multiple of data * tensor ({around})")
         return
-    if p.shape.batch % mesh.data:
-        yield Problem("shape.batch", f"expected a multiple of mesh.data ({mesh.data})")
+    for where, size in _sizes(p):
+        if size.batch % mesh.data:
+            yield Problem(f"{where}.batch", f"expected a multiple of mesh.data ({mesh.data})")
     for name in ("q_heads", "kv_heads"):
         if getattr(p.shape, name) % mesh.tensor:
             yield Problem(f"shape.{name}", f"expected a multiple of mesh.tensor ({mesh.tensor})")
@@ -95,13 +96,16 @@ def _calls(p: Program, mesh: Mesh, shared: str) -> Iterator[Problem]:
     if mesh.module != "none":
         yield Problem("calls", "expected none with mesh.module")
     multiple = mesh.degree if shared == "length" else 1
-    for i, call in enumerate(p.calls):
-        if call.batch % mesh.data:
-            yield Problem(f"calls[{i}].batch", f"expected a multiple of mesh.data ({mesh.data})")
-    for where, size in (("shape", p.shape), *((f"calls[{i}]", c) for i, c in enumerate(p.calls))):
+    for where, size in _sizes(p):
         for name in ("q_len", "kv_len"):
             if getattr(size, name) % multiple or not getattr(size, name):
-                yield Problem(f"{where}.{name}", f"expected a multiple of {multiple} with calls")
+                expected = f"expected a multiple of {multiple}, not 0, with calls"
+                yield Problem(f"{where}.{name}", expected)
+
+
+def _sizes(p: Program) -> list[tuple[str, Shape | Call]]:
+    """The extents of every call, with where they stand."""
+    return [("shape", p.shape), *((f"calls[{i}]", call) for i, call in enumerate(p.calls))]
 
 
 def _module(p: Program, mesh: Mesh) -> Iterator[Problem]:

@@ -6,7 +6,6 @@ else is shared: each command is a process with a folder, an environment and stre
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import json
 import os
@@ -26,6 +25,8 @@ from attnfuzz.actors.sandbox.confine import PR_SET_PDEATHSIG, prctl
 
 PACKAGES = ("attnfuzz.generators", "attnfuzz.corpus", "attnfuzz.fuzz")
 REQUEST_BYTES = 1 << 20
+KIND = socket.AF_UNIX, socket.SOCK_SEQPACKET
+"""A request arrives whole, or sending it fails."""
 
 
 class CommandServer:
@@ -34,7 +35,7 @@ class CommandServer:
     def __init__(self, root: Path) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="af-", dir="/tmp")
         self._address = f"{self._folder.name}/commands"
-        with socket.socket(socket.AF_UNIX) as listening:
+        with socket.socket(*KIND) as listening:
             listening.bind(self._address)
             listening.listen()
             self._process = subprocess.Popen(
@@ -62,7 +63,7 @@ class CommandServer:
     ) -> subprocess.CompletedProcess[str]:
         """Raises `subprocess.TimeoutExpired` where it has to kill the command after `timeout` s."""
         request = {"arguments": list(arguments), "cwd": str(cwd), "environment": dict(environment)}
-        with socket.socket(socket.AF_UNIX) as link:
+        with socket.socket(*KIND) as link:
             link.settimeout(timeout)
             link.connect(self._address)
             out, err = _Stream(), _Stream()
@@ -146,7 +147,7 @@ class WithoutRay(MetaPathFinder):
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> None:
         if fullname == "ray":
-            raise ImportError(fullname)
+            raise ImportError(fullname, name=fullname)
 
 
 def import_all() -> None:
@@ -157,8 +158,11 @@ def import_all() -> None:
     for name in PACKAGES:
         package = importlib.import_module(name)
         for module in pkgutil.walk_packages(package.__path__, f"{name}."):
-            with contextlib.suppress(ImportError):
+            try:
                 importlib.import_module(module.name)
+            except ImportError as error:
+                if error.name != "ray":
+                    raise
     sys.meta_path.remove(finder)
     if "torch" in sys.modules or threading.active_count() > 1:
         raise RuntimeError("the modules of the commands import torch or start a thread")

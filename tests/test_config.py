@@ -66,7 +66,7 @@ REFUSED = [
     ("targets: {cpu: 0}", "targets: expected at least one weight above 0"),
     ("targets: {virtual-sm90: -1}", "targets.virtual-sm90: expected a number >= 0.0"),
     (
-        "targets: [cpu, virtual-sm90]\nprofiles: {ranks: 1}",
+        "targets: [cpu, virtual-sm90]\nprofiles: {multihead_attention: 1}",
         "profiles: expected one whose programs virtual-sm90 can take",
     ),
     ("targets: [tpu]", "targets.tpu: expected one of cpu, cuda, xpu, npu, virtual-sm80"),

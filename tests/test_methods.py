@@ -16,7 +16,6 @@ from attnfuzz.generators.methods.sharding import chunks
 from attnfuzz.generators.methods.specs import (
     AllGather,
     ContextParallel,
-    FlexContextParallel,
     Heads,
     Ring,
     Ulysses,
@@ -93,7 +92,6 @@ def test_programs_round_trip() -> None:
         ("kernel", program(AllGather(), kernel=Sdpa(mask_form="is_causal"), mask=masks.Causal())),
         ("kernel", program(Ring(), kernel=Sdpa())),
         ("mask", program(ContextParallel(), mask=masks.Causal(offset=1))),
-        ("training", program(FlexContextParallel(), training=Training())),
         ("mesh.ranks", program(BY_MANAGER, training=None)),
         (
             "mesh.lengths",

@@ -263,7 +263,7 @@ def test_what_is_drawn_for_a_card_is_as_models_train() -> None:
     assert trained(flex("interpreted-sm90"), 128) < 20  # there each multiply-add costs
 
 
-@pytest.mark.parametrize("profile", ["inductor-flex", "graph"])
+@pytest.mark.parametrize("profile", ["inductor-flex", "graph", "inductor-parallel", "ranks"])
 @pytest.mark.parametrize("target", ["virtual-sm90", "interpreted-sm90"])
 def test_what_is_drawn_for_a_card_is_a_program(target: str, profile: str) -> None:
     drawn = list(

@@ -104,7 +104,7 @@ def test_programs_are_written_for_it() -> None:
     raised = Raised(type="RuntimeError", message="no")
     failure = Failure(kind=FailureKind.COMPILE_ERROR, phase=Phase.COMPILE, raised=raised)
     script = repro(meshed, failure, device="npu")
-    assert 'init_process_group("hccl")' in script and "torchrun --nproc-per-node 8" in script
+    assert 'init_process_group("fake", rank=0, world_size=8' in script and "torchrun" not in script
     assert 'set_default_device("npu")' in script and "import torch_npu" in script
 
 
@@ -112,6 +112,7 @@ def test_it_is_drawn_what_it_can_take() -> None:
     target = TARGETS[TARGET]
     weights = {"npu_fusion_attention": 1.0, "ranks": 1.0, "inductor-flex": 1.0, "eager": 1.0}
     assert target.profiles(weights) == {"npu_fusion_attention": 1.0, "ranks": 1.0}
+    assert target.profiles({"npu-parallel": 1.0, "parallel": 1.0}) == {"npu-parallel": 1.0}
     drawn = [
         program
         for index in range(12)

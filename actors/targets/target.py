@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from attnfuzz.actors.sandbox.job import Deadlines, Job, Limits, RefusalLike
 from attnfuzz.generators.kernels.registry import REGISTRY
+from attnfuzz.generators.methods.registry import method_of
 from attnfuzz.generators.model.compiling import AHEAD
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render.module import source
@@ -27,11 +28,6 @@ cannot be imported."""
 PROMISES = {"ROWS_GUARANTEED_SAFE", "BLOCKS_ARE_CONTIGUOUS"}
 """Options of flex_attention's kernels by which a program vouches for its mask: where that does not
 hold, the numbers are the program's own fault."""
-
-RANKS = {"few": 0, "several": 1, "methods": 2}
-"""What the programs of a profile ask of a target's ranks: one, as if one were there, all."""
-
-RANKS_SEEN = {"none": 0, "first": 1, "all": 2}
 
 Probe = Mapping[str, Any]
 """What the toolchain's interpreter has and finds, see `targets.availability`."""
@@ -57,8 +53,8 @@ class Target(ABC):
 
     - `place`: what programs are drawn for it.
     - `limits`: what a program may use, unless a configuration says so.
-    - `ranks_seen`: those that run of a program of several ranks. The "first" stands for all of
-      them; with "none" there are no such programs.
+    - `ranks_seen`: how many run of a program of several ranks. "one" stands for all of them; with
+      "none" there are no such programs.
     - `deterministic_gradients`: the same backward pass gives the same bits.
     - `seeded_by_cpu`: what a compiled checkpoint draws is seeded from the CPU's generator.
     - `heeds_kernel_options`: flex_attention's kernels run, whose options can change their numbers.
@@ -77,7 +73,7 @@ class Target(ABC):
     _: KW_ONLY
     place: Place = CPU
     limits: Limits = field(default_factory=Limits)
-    ranks_seen: Literal["all", "first", "none"] = "all"
+    ranks_seen: Literal["all", "one", "none"] = "all"
     deterministic_gradients: bool = True
     seeded_by_cpu: bool = False
     heeds_kernel_options: bool = False
@@ -111,8 +107,11 @@ class Target(ABC):
         if program.mesh is not None and self.ranks_seen == "none":
             one = "device" if self.stand_in is None else "card"
             return f"mesh: expected none, as {self.name} is one {one}"
-        if program.mesh is not None and program.mesh.method and self.ranks_seen != "all":
-            return f"mesh.method: expected none, as {self.name} does not run all ranks"
+        if program.mesh is not None and program.mesh.module != "none" and self.ranks_seen != "all":
+            return f"mesh.module: expected none, as {self.name} has one rank, without data"
+        method = method_of(program)
+        for problem in method.problems_on(self.device, program) if method is not None else ():
+            return f"{problem.key}: {problem.sentence}, on {self.name}"
         if program.compile is not None and program.compile.backend not in self.place.backends:
             has = ", ".join(name for name in self.place.backends if name != "none")
             return f"compile.backend: {self.name} takes one of {has}"
@@ -132,7 +131,7 @@ class Target(ABC):
         return {
             name: weight
             for name, weight in weights.items()
-            if RANKS[PROFILES[name].ranks] <= RANKS_SEEN[self.ranks_seen]
+            if (PROFILES[name].ranks == "few" or self.ranks_seen != "none")
             and fit.issuperset(kernel for kernel, _ in PROFILES[name].kernels)
             and any(backend in self.place.backends for backend, _ in PROFILES[name].backends)
         }

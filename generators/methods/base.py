@@ -108,6 +108,10 @@ class MethodPlugin(Generic[M]):
         """What it needs of the rest of the program and is not so."""
         yield from ()
 
+    def problems_on(self, device: str, program: Program) -> Iterator[Problem]:
+        """What it needs besides where its tensors lie on `device`, as torch names it."""
+        yield from ()
+
     # How its programs are simplified and described.
 
     def features(self, program: Program) -> Iterator[str]:

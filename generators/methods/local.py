@@ -13,7 +13,7 @@ from attnfuzz.generators.model.problem import Problem
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render.scene import Scene, indented
 
-MASKS = ("mask", "attn_mask")
+MASKS = ("mask", "attn_mask", "atten_mask")
 """What kernels call the mask tensor that they are given."""
 
 

@@ -109,7 +109,7 @@ def issue_script(
         blocks = [[drawn_on_cpu(line, device) for line in block] for block in blocks]
     head = "\n\n".join(filter(None, [title(failure), textwrap.fill(where, TITLE_WIDTH)]))
     mesh = program.mesh
-    if mesh is not None and mesh.launched:
+    if mesh is not None and mesh.launched and device == "cpu":
         head += f"\n\ntorchrun --nproc-per-node {mesh.world_size} repro.py\n"
     return IssueScript(f"{docstring(head)}\n\n{assemble(blocks, p)}", way, message)
 

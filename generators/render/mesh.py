@@ -10,8 +10,8 @@ from attnfuzz.generators.render.scene import Scene
 DIMS = {"batch": 0, "heads": 1, "length": 2, "head_dim": 3}
 
 
-BACKENDS = {"cpu": "gloo", "cuda": "nccl", "npu": "hccl"}
-"""Of process groups, by device."""
+ALONE = ", rank=0, world_size=1, store=dist.HashStore()"
+"""What a process group of one rank is told besides."""
 
 
 def _shared_out(scene: Scene) -> Mesh | None:
@@ -21,24 +21,24 @@ def _shared_out(scene: Scene) -> Mesh | None:
 
 def set_up(scene: Scene) -> list[str]:
     """Statements for the process group and `MESH`: one process, as many as `torchrun` starts, or a
-    group of ranks of which this process simulates every one, or is the first."""
+    group of ranks of which this process simulates every one, or is one."""
     mesh, method = _shared_out(scene), method_of(scene.program)
     if mesh is None:
         return []
     if method is not None:
-        group = f'"{BACKENDS[scene.inputs_device]}"'
-        if _is_virtual(scene):
-            group = f'"fake", rank=0, world_size={mesh.world_size}, store=FakeStore()'
+        group = '"gloo"'
+        if _is_one(scene):
+            group = _fake(mesh.world_size, rank=mesh.world_size - 1)
         elif mesh.world_size == 1:
-            group += ", rank=0, world_size=1, store=dist.HashStore()"
+            group += ALONE
         made = method.sharding(scene.program).device_mesh(scene.device)
         lines = [f"dist.init_process_group({group})", f"MESH = {made}"]
         return [*lines, *method.set_up(scene)]
-    group = f'"fake", rank=0, world_size={mesh.world_size}, store=FakeStore()'
-    if mesh.world_size == 1:
-        group = f'"{BACKENDS[scene.inputs_device]}", rank=0, world_size=1, store=dist.HashStore()'
-    elif mesh.ranks == "processes" and not _is_virtual(scene):
-        group = f'"{BACKENDS[scene.inputs_device]}"'
+    group = _fake(mesh.world_size, rank=0)
+    if not _is_one(scene) and mesh.world_size == 1:
+        group = f'"gloo"{ALONE}'
+    elif not _is_one(scene) and mesh.ranks == "processes":
+        group = '"gloo"'
     return [
         f"dist.init_process_group({group})",
         f'MESH = init_device_mesh("{scene.device}", ({mesh.world_size},))',
@@ -66,9 +66,16 @@ def _placed(name: str, placement: str) -> str:
     return f"{text}.redistribute(MESH, [Shard({DIMS[placement]})])"
 
 
-def _is_virtual(scene: Scene) -> bool:
-    """Whether the device is not there: no numbers, so that one rank tells as much as all."""
-    return scene.device != scene.inputs_device
+def _is_one(scene: Scene) -> bool:
+    """Whether this process is one rank, and there are no others: on a card or an NPU, where nothing
+    is computed. With a method it is the last one, which in a ring has to do with every block of a
+    causal mask, and whose part is the shortest."""
+    return scene.device != "cpu"
+
+
+def _fake(world_size: int, rank: int) -> str:
+    """A process group whose other ranks are not there."""
+    return f'"fake", rank={rank}, world_size={world_size}, store=FakeStore()'
 
 
 def simulated(scene: Scene) -> list[str]:
@@ -78,7 +85,7 @@ def simulated(scene: Scene) -> list[str]:
 
 
 def _is_simulated(mesh: Mesh, scene: Scene) -> bool:
-    return mesh.world_size > 1 and mesh.ranks == "simulated" and not _is_virtual(scene)
+    return mesh.world_size > 1 and mesh.ranks == "simulated" and not _is_one(scene)
 
 
 def gathered(scene: Scene, out: str) -> str:

@@ -80,7 +80,7 @@ def repro(
     text = assemble(blocks, p)
     head = "\n\n".join(filter(None, [title(failure), textwrap.fill(where, TITLE_WIDTH)]))
     mesh = program.mesh
-    if mesh is not None and mesh.launched:
+    if mesh is not None and mesh.launched and device == "cpu":
         head += f"\n\ntorchrun --nproc-per-node {mesh.world_size} repro.py\n"
     first = "".join(_planted(name, planted) for name, planted in preload.items())
     return f"{docstring(head)}\n\n{first}{text}"

@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
-from attnfuzz.generators.kernels.specs import Flex, Handwritten, Kernel, Sdpa
+from attnfuzz.generators.kernels.specs import Flex, Handwritten, Kernel, NpuFusionAttention, Sdpa
 from attnfuzz.generators.methods.registry import plugin_for
 from attnfuzz.generators.methods.sharding import chunks
 from attnfuzz.generators.methods.specs import (
@@ -29,6 +29,7 @@ from attnfuzz.generators.model.masks import Causal, Mask
 from attnfuzz.generators.model.program import (
     Call,
     Compile,
+    FloatDtype,
     Input,
     Layout,
     Mesh,
@@ -39,6 +40,8 @@ from attnfuzz.generators.model.program import (
 )
 from attnfuzz.generators.model.scores import Alibi, Score
 from attnfuzz.generators.model.validity import problems
+from attnfuzz.generators.render.dense import may_hide_everything
+from attnfuzz.generators.render.scene import Scene
 from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
 from attnfuzz.generators.strategies.masks import Masks
 from attnfuzz.generators.strategies.shapes import cost
@@ -78,12 +81,22 @@ FLEX = (
 FLEX_IN = 50
 """One program in so many: torch compiles a BlockMask for each rank, which is seconds."""
 
+MOST_FLEX = 16
+"""Ranks of such a program: each has a block of positions or two."""
+
+FLEX_ON_CARD_IN = 4
+"""One program in so many, where one rank stands for all and flex_attention trains."""
+
 
 class Parallel:
-    """Programs with a `Mesh.method`, for the CPU."""
+    """Programs with a `Mesh.method`, for the swarm's place."""
 
     def __init__(self, swarm: Swarm) -> None:
-        self.method, self.is_flex, self.flex = weighted(*METHODS), one_in(FLEX_IN), weighted(*FLEX)
+        self.place = swarm.place
+        self.most_compiled = LONGEST if self.place.one_rank else COMPILED_DEGREE
+        self.of_npu = swarm.profile == "npu-parallel"
+        around = [one for one in METHODS if isinstance(one[1], AllGather | Ulysses | Heads)]
+        self.method, self.flex = weighted(*(around if self.of_npu else METHODS)), weighted(*FLEX)
         self.degree = weighted(
             (1, 1), (6, 2), (4, 3), (5, 4), (2, 5), (1, 6), (3, 8), (1, 16), (1, 32), (1, 64)
         )
@@ -93,6 +106,9 @@ class Parallel:
         self.second = weighted((8, (1, 1)), (1, (2, 1)), (1, (1, 2)))
         self.batch = weighted((3, 1), (2, 2))
         self.heads = weighted((2, (1, 1)), (4, (2, 2)), (2, (4, 4)), (2, (4, 2)), (1, (3, 1)))
+        self.is_flex = one_in(FLEX_ON_CARD_IN if self.place.gpu else FLEX_IN)
+        self.is_flex = st.just(False) if self.of_npu else self.is_flex
+        self.input_layout: Any = weighted((3, "BNSD"), (2, "BSND"), (1, "BSH"), (1, "SBH"))
         self.per_rank = weighted((2, 1), (2, 2), (3, 4), (3, 8), (2, 16), (1, 32), (1, 5), (1, 12))
         self.uneven, self.fewer = one_in(2), weighted((2, True), (1, False))
         self.again = one_in(3)
@@ -101,6 +117,12 @@ class Parallel:
         self.length = st.sampled_from((1, 2, 3, 5, 7, 9, 15, 17, 31, 33, 50, 65, 100, 129))
         self.head_dim = weighted((3, 16), (2, 8), (2, 32), (2, 64), (1, 24))
         self.dtype = weighted((5, "float32"), (2, "bfloat16"), (1, "float16"), (1, "float64"))
+        if self.of_npu:
+            self.dtype = weighted((4, "bfloat16"), (3, "float16"), (1, "float32"))
+        if self.place.as_trained:
+            self.per_rank = weighted((3, 128), (2, 64), (2, 256), (1, 16), (1, 100), (1, 7))
+            self.head_dim = weighted((4, 64), (3, 128), (1, 32), (1, 80), (1, 192), (1, 16))
+            self.dtype = weighted((6, "bfloat16"), (2, "float16"), (2, "float32"))
         self.values: Any = weighted(
             (8, "normal"), (1, "large"), (1, "tiny"), (1, "one_hot"), (1, "negative")
         )
@@ -131,19 +153,19 @@ class Parallel:
         if isinstance(method, Ring) and mesh.degree % 2 == 0:
             method = replace(method, ulysses=draw(self.ulysses))
             mesh = replace(mesh, method=method)
-        if backend != "none" and mesh.degree > COMPILED_DEGREE:
+        if backend != "none" and mesh.degree > self.most_compiled:
             mesh = replace(mesh, world_size=draw(self.few) * mesh.data * mesh.tensor)
         eager = backend == "none" or not isinstance(method, Ring)  # it compiles for each length
         few = 2 <= mesh.degree <= MOST_RAGGED
         if method in RAGGED and eager and few and draw(self.ragged):
             mesh = self._ragged(draw, mesh)
-        p = self._whole(draw, method, mesh)
-        p = self._compiled(draw, p, backend)
+        plugin = plugin_for(method.kind)
+        p = self._compiled(draw, self._whole(draw, method, mesh), backend)
         if p.training is not None and p.compile is None and draw(self.checkpoints):
             p = replace(p, surround=Surround(checkpoint="full"))
         around = self._in_module(draw, p) if p.compile is None else self._again(draw, p)
         for simpler in (around, p, replace(p, compile=None), replace(p, training=None)):
-            if not problems(simpler):
+            if not problems(simpler) and not any(plugin.problems_on(self.place.device, simpler)):
                 return simpler
         return _plain(mesh)
 
@@ -151,8 +173,8 @@ class Parallel:
         """The ranks: threads of one process, or sometimes processes, which are few."""
         degree, (data, tensor) = draw(self.degree), draw(self.second)
         if isinstance(method, FlexContextParallel):
-            degree, data, tensor = min(degree, COMPILED_DEGREE), 1, 1
-        if draw(self.apart) or _replaces_sdpa(method):
+            degree, data, tensor = min(degree, MOST_FLEX, self.most_compiled), 1, 1
+        if (draw(self.apart) and not self.place.one_rank) or _replaces_sdpa(method):
             many = draw(self.many_apart) and not isinstance(method, FlexContextParallel)
             degree = 8 if many else draw(self.few)
             data, tensor = (data, tensor) if degree <= COMPILED_DEGREE else (1, 1)
@@ -164,7 +186,7 @@ class Parallel:
     def _in_module(self, draw: Draw, p: Program) -> Program:
         """The program within a module that FSDP2 or DDP wraps, which is none where that does not
         go."""
-        if p.training is None or p.mesh is None:
+        if p.training is None or p.mesh is None or self.place.one_rank:
             return p
         module: Any = draw(self.module)
         if module == "none":
@@ -182,7 +204,7 @@ class Parallel:
             return p
         mesh = p.mesh
         assert mesh is not None
-        if mesh.degree == COMPILED_DEGREE:
+        if mesh.degree == self.most_compiled:
             mesh = replace(mesh, world_size=2 * mesh.data * mesh.tensor)
         length = draw(self.per_rank) * mesh.degree
         call = Call(batch=draw(self.batch) * mesh.data, q_len=length, kv_len=length)
@@ -199,11 +221,12 @@ class Parallel:
         shape = self._shape(draw, method, mesh)
         mask = self._mask(draw, method, shape)
         dtype, values = draw(self.dtype), draw(self.values)
-        if dtype == "float64" and isinstance(method, ContextParallel):
-            dtype = "float32"
+        if isinstance(method, ContextParallel):
+            dtype = self._of_fused(dtype, method)
         layout = BSHD if draw(self.has_layout) else Layout()
         entry = Input(dtype=dtype, values=values, layout=layout)
-        forward_only = isinstance(method, FlexContextParallel) or _replaces_sdpa(method)
+        is_flex = isinstance(method, FlexContextParallel)
+        forward_only = (is_flex and not self.place.gpu) or _replaces_sdpa(method)
         trains = draw(self.trains) and not forward_only
         scored = isinstance(method, FlexContextParallel) and draw(self.scored)
         return Program(
@@ -215,6 +238,12 @@ class Parallel:
             mesh=mesh,
             training=Training(grad_layout=draw(self.grad_layout)) if trains else None,
         )  # fmt: skip
+
+    def _of_fused(self, dtype: FloatDtype, method: ContextParallel) -> FloatDtype:
+        """`dtype`, or another that fused SDPA takes."""
+        if self.place.gpu and method.operator == "flash" and dtype == "float32":
+            return "bfloat16"
+        return "float32" if dtype == "float64" else dtype
 
     def _shape(self, draw: Draw, method: Method, mesh: Mesh) -> Shape:
         q_heads, kv_heads = draw(self.heads)
@@ -231,7 +260,7 @@ class Parallel:
             kv_heads=kv_heads * over,
             q_len=length,
             kv_len=length,
-            head_dim=draw(self.head_dim) if mesh.degree <= 16 else 8,
+            head_dim=draw(self.head_dim) if mesh.degree <= 16 or self.place.gpu else 8,
         )
         if cost(shape) <= self.most:
             return shape
@@ -239,7 +268,7 @@ class Parallel:
             length = 2 * mesh.degree
         return replace(
             shape, batch=mesh.data, q_heads=over, kv_heads=over, q_len=length, kv_len=length,
-            head_dim=8,
+            head_dim=16 if self.place.gpu else 8,
         )  # fmt: skip
 
     def _length(self, draw: Draw, method: Method, degree: int) -> int:
@@ -261,7 +290,10 @@ class Parallel:
             return Causal() if method.balance != "none" or kind != "none" else None
         if kind == "causal" or (kind == "none" and isinstance(method, FlexContextParallel)):
             return Causal()
-        return self.masks.draw(draw, shape, depth=1) if kind == "tree" else None
+        mask = self.masks.draw(draw, shape, depth=1) if kind == "tree" else None
+        # What a row that sees no key gives is not documented for the NPU's operator.
+        hides = self.of_npu and may_hide_everything(mask, Scene(Program(shape=shape, mask=mask)))
+        return None if hides else mask
 
     def _kernel(self, draw: Draw, method: Method, shape: Shape, mask: Mask | None) -> Kernel:
         grouped, scale = shape.q_heads != shape.kv_heads, draw(self.scale)
@@ -274,6 +306,10 @@ class Parallel:
             return Sdpa(scale=scale, mask_form="bool" if mask is None else "is_causal")
         axes = mask_axes(mask) if mask is not None else frozenset()
         broadcast: Any = tuple(axis for axis in ("b", "h") if axis not in axes)
+        if self.of_npu:
+            whole: Any = "BNSS" if "h" in axes else "B1SS" if "b" in axes else "11SS"
+            layout = draw(self.input_layout)
+            return NpuFusionAttention(input_layout=layout, scale=scale, mask_shape=whole)
         if isinstance(method, Ring):
             return Sdpa(backend="math", scale=scale, broadcast=broadcast)
         if draw(self.handwritten):

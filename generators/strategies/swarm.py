@@ -111,6 +111,11 @@ PROFILES: dict[str, Profile] = {
         (("none", 10), ("eager", 1), ("aot_eager", 2), ("inductor", 1)),
         "methods",
     ),
+    "inductor-parallel": Profile(
+        (("sdpa", 4), ("handwritten", 1), ("flex", 1)),
+        (("none", 1), ("eager", 1), ("aot_eager", 2), ("inductor", 6)),
+        "methods",
+    ),
     "traced": Profile(
         (("flex", 1),),
         (("eager", 4), ("aot_eager", 3), ("inductor", 1)),
@@ -131,6 +136,11 @@ PROFILES: dict[str, Profile] = {
     "npu_fusion_attention": Profile(
         (("npu_fusion_attention", 1),),
         (("none", 3), ("eager", 1), ("aot_eager", 3), ("inductor", 1)),
+    ),
+    "npu-parallel": Profile(
+        (("npu_fusion_attention", 1),),
+        (("none", 3), ("eager", 1), ("aot_eager", 3), ("inductor", 1)),
+        "methods",
     ),
     "multihead_attention": Profile(
         (("multihead_attention", 1),),
@@ -179,15 +189,17 @@ together, on one core."""
 
 @dataclass(frozen=True)
 class Place:
-    """What programs are drawn for: how many multiply-adds an attention call may cost, and whether
-    it is a GPU, where flex_attention trains, but takes no small head dimensions. `backends` are
-    those of torch.compile that it has, "none" for eager. `one_rank`: of any number of ranks it
-    sees the first alone, so that they cost nothing. `as_trained`: mostly of half precision, a tile
-    of tokens or more, and the head dimensions of models where it is trained (a forward alone has
-    small ones), in few calls; other programs take a GPU's compilers several times as long.
-    `links`: there are libraries of the device that C++ can be linked with. `redraws`: numbers are
-    computed, and take no time: a compiled program is given several draws of them."""
+    """What programs are drawn for: where tensors lie, as torch names it, how many multiply-adds an
+    attention call may cost, and whether it is a GPU, where flex_attention trains, but takes no
+    small head dimensions. `backends` are those of torch.compile that it has, "none" for eager.
+    `one_rank`: of any number of ranks it sees one alone, so that the others cost nothing.
+    `as_trained`: mostly of half precision, a tile of tokens or more, and the head dimensions of
+    models where it is trained (a forward alone has small ones), in few calls; other programs take a
+    GPU's compilers several times as long. `links`: there are libraries of the device that C++ can
+    be linked with. `redraws`: numbers are computed, and take no time: a compiled program is given
+    several draws of them."""
 
+    device: str = "cpu"
     max_cost: int = MAX_COST
     gpu: bool = False
     backends: tuple[str, ...] = BACKENDS

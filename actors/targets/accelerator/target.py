@@ -61,7 +61,7 @@ TARGETS = tuple(
     AcceleratorTarget(
         name,
         name,
-        place=Place(gpu=device.is_gpu, as_trained=device.is_gpu),
+        place=Place(name, gpu=device.is_gpu, as_trained=device.is_gpu),
         limits=Limits(memory_mb=MEMORY_MB),
         ranks_seen="none",
         deterministic_gradients=False,

@@ -34,9 +34,9 @@ class Kernel:
     cubin_bytes: int
 
 
-COMPILERS = ("torch._inductor", "torch.utils._triton")
+COMPILERS = ("torch._inductor", "torch.utils._triton", "torch._meta_registrations")
 """The modules, with all below them, for which CUDA is available: tiles, atomics and what needs a
-certain architecture depend on it."""
+certain architecture depend on it, and the shapes of what ROCm's operators return."""
 
 KERNELS: list[Kernel] = []
 """The kernels of this process, in the order in which they would have been loaded."""
@@ -233,7 +233,16 @@ def _compile_copies(runner: Runner | None) -> None:
         if runner is not None:
             options["cudagraphs"] = BoxedBool(False)  # nothing is captured on a CPU
         compiled = inner(copied, inputs, **options)
-        return runner(compiled) if runner is not None else make_boxed_func(graph.forward)
+        if runner is not None:
+            return runner(compiled)
+        take_all_strides(graph)
+        return make_boxed_func(graph.forward)
+
+    def take_all_strides(graph: Any) -> None:
+        # What Inductor generates views a tensor of any strides, and so its passes change them.
+        for node in graph.graph.find_nodes(op="call_function", target=torch.ops.aten.view.default):
+            node.target = torch.ops.aten.reshape.default
+        graph.recompile()
 
     def is_on_card(value: Any) -> bool:
         each = value if isinstance(value, tuple | list) else (value,)

@@ -49,8 +49,10 @@ TARGETS = tuple(
     VirtualCardTarget(
         name,
         "cuda",
-        place=Place(max_cost=MAX_COST, gpu=True, as_trained=True, links=False, redraws=False),
-        ranks_seen="none",
+        place=Place(
+            "cuda", MAX_COST, gpu=True, one_rank=True, as_trained=True, links=False, redraws=False
+        ),
+        ranks_seen="one",
         stand_in=StandIn(
             device=card.name,
             treatment=f"compiled for {card.name}",

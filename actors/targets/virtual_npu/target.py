@@ -44,8 +44,8 @@ TARGETS = tuple(
     VirtualNpuTarget(
         name,
         "npu",
-        place=Place(max_cost=MAX_COST, backends=BACKENDS, one_rank=True, redraws=False),
-        ranks_seen="first",
+        place=Place("npu", MAX_COST, backends=BACKENDS, one_rank=True, redraws=False),
+        ranks_seen="one",
         stand_in=StandIn(
             device=npu.name,
             treatment=f"on fake tensors of {npu.name}",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
-from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning
+from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning, Share
 from attnfuzz.generators.kernels.npu_fusion_attention.spec import NpuFusionAttention
 from attnfuzz.generators.kernels.shared_refusals import MESH
 from attnfuzz.generators.model.expressions import mask_axes
@@ -34,9 +35,8 @@ class NpuFusionAttentionPlugin(KernelPlugin[NpuFusionAttention]):
         if spec.sparse_mode > 1:
             inputs.statements.append(TRIANGLE)
         elif mask is not None:
-            shape = full_shape(scene, BROADCAST[spec.mask_shape])  # type: ignore[arg-type]
-            shape = shape[2:] if spec.mask_shape == "SS" else shape
-            inputs.statements = [*dense_mask(mask, scene, "mask", shape), "atten_mask = ~mask"]
+            made = dense_mask(mask, scene, "mask", self.mask_shape(scene))
+            inputs.statements = [*made, "atten_mask = ~mask"]
         if inputs.statements:
             inputs.arguments.append("atten_mask")
         return inputs
@@ -104,6 +104,14 @@ class NpuFusionAttentionPlugin(KernelPlugin[NpuFusionAttention]):
 
     def distributable(self, kernel: NpuFusionAttention) -> bool:
         return True
+
+    def shareable(self, kernel: NpuFusionAttention, how: Share) -> bool:
+        return how in ("heads", "rows") and kernel.sparse_mode < 2 and kernel.input_layout != "TND"
+
+    def mask_shape(self, scene: Scene) -> tuple[Any, ...]:
+        form = self.spec(scene.program).mask_shape
+        shape = full_shape(scene, BROADCAST[form])  # type: ignore[arg-type]
+        return shape[2:] if form == "SS" else shape
 
     def has_own_mask(self, kernel: NpuFusionAttention) -> bool:
         return kernel.sparse_mode > 1

@@ -218,7 +218,6 @@ class ContextParallelPlugin(MethodPlugin[ContextParallel]):
             yield Problem("mesh.method.balance", "expected none without a causal mask")
         if causal and shape.q_len != shape.kv_len:
             yield Problem("shape.q_len", "expected kv_len with a causal mask")
-        yield from self._traced_problems(program)
         if spec.by == "manager":
             yield from self._manager_problems(program)
         multiple = mesh.degree * (2 if spec.balance != "none" else 1)
@@ -227,6 +226,18 @@ class ContextParallelPlugin(MethodPlugin[ContextParallel]):
                 yield Problem(f"shape.{name}", f"expected a multiple of {multiple}")
         if not self.by_dtensor(program) and mesh.data * mesh.tensor > 1:
             yield Problem("training", "expected some: torch's functions shard one dimension alone")
+
+    def problems_on(self, device: str, program: Program) -> Iterator[Problem]:
+        if device == "cpu":
+            yield from self._traced_problems(program)
+        elif device != "cuda":
+            yield Problem("mesh.method.kind", f"expected another: fused SDPA is not {device}'s")
+        elif self.spec(program).operator == "flash" and program.q.dtype == "float32":
+            yield Problem(
+                "q.dtype", "expected float16 or bfloat16, as a card's flash takes no more"
+            )
+        elif program.shape.head_dim % 8 or program.shape.head_dim > 256:
+            yield Problem("shape.head_dim", "expected a multiple of 8, at most 256")
 
     def _traced_problems(self, program: Program) -> Iterator[Problem]:
         """What is traced has the shapes that torch's meta functions give a card's results, which

@@ -21,9 +21,9 @@ BLOCK = 128
 
 
 class FlexContextParallelPlugin(MethodPlugin[FlexContextParallel]):
-    """torch's own functions shard and gather: they have no gradients, nor has flex_attention on a
-    CPU. A score modification is written for whole sequences, which torch leaves to the user: it is
-    given the indices in the whole."""
+    """torch's own functions shard and gather, or DTensor where there are gradients, which they have
+    not, nor has flex_attention on a CPU. A score modification is written for whole sequences, which
+    torch leaves to the user: it is given the indices in the whole."""
 
     spec_class = FlexContextParallel
     traced = False
@@ -47,12 +47,19 @@ class FlexContextParallelPlugin(MethodPlugin[FlexContextParallel]):
             "attend = parallelize_module(Attention(), MESH, style)",
         ]
         lines, balancer = self._balancer(spec, length, degree, scene.device)
-        sharded = f"MESH, [q, k, v, block_mask], [2, 2, 2, 2]{balancer}"
-        lines.append(f"q, k, v, block_mask = cp._context_parallel_shard({sharded})")
+        trains = p.training is not None
+        order = "balancer._generate_indices()[0]" if balancer else f"torch.arange({length})"
+        ordered = [f"order = {order}"] if scored or (balancer and trains) else []
+        if trains:
+            moved = ["q, k, v = (t[:, :, order] for t in (q, k, v))"] if balancer else []
+            mask = f"block_mask = cp._context_parallel_shard(MESH, [block_mask], [2]{balancer})[0]"
+            lines += [*ordered, *moved, *sharding.shard, mask]
+        else:
+            sharded = f"MESH, [q, k, v, block_mask], [2, 2, 2, 2]{balancer}"
+            lines.append(f"q, k, v, block_mask = cp._context_parallel_shard({sharded})")
+            lines += ordered
         if scored:
-            order = "balancer._generate_indices()[0]" if balancer else f"torch.arange({length})"
             lines += [
-                f"order = {order}",
                 f"rows = order.chunk({degree})[MESH.get_local_rank()]",
                 "",
                 "def scored(score, b, h, q_idx, kv_idx):",
@@ -60,13 +67,25 @@ class FlexContextParallelPlugin(MethodPlugin[FlexContextParallel]):
                 "",
             ]
         given = ", ".join("scored" if name == "score_mod" else name for name in arguments)
-        if "lse" in plugin.outputs(scene):
+        with_lse = "lse" in plugin.outputs(scene)
+        if trains:
+            lines += self._gathered(sharding, f"attend({given})", with_lse, bool(balancer))
+        elif with_lse:
             unsharded = f"cp.context_parallel_unshard(MESH, attend({given}), [2, 2]{balancer})"
             lines.append(f"return {unsharded}")
         else:
             unsharded = f"cp.context_parallel_unshard(MESH, [attend({given})], [2]{balancer})"
             lines.append(f"return {unsharded}[0]")
         return [module, made, attention(scene, names, lines)]
+
+    @staticmethod
+    def _gathered(sharding: Sharding, result: str, with_lse: bool, ordered: bool) -> Function:
+        """The last statements where DTensor gathers the `result` of this rank's part."""
+        back = "[:, :, order.argsort()]" if ordered else ""
+        if not with_lse:
+            return [f"return {sharding.whole(result)}{back}"]
+        lse = f"lse = {sharding.whole('lse')}{back}"
+        return [f"out, lse = {result}", lse, f"return {sharding.whole('out')}{back}, lse"]
 
     @staticmethod
     def _balancer(
@@ -91,14 +110,18 @@ class FlexContextParallelPlugin(MethodPlugin[FlexContextParallel]):
         how: Share = "one_block_mask" if spec.balance == "ptrr" else "block_mask"
         if not plugin_of(program).shareable(program.kernel, how):
             yield Problem("kernel", "expected flex_attention with a plain BlockMask")
-        if program.training is not None:
-            yield Problem("training", "expected none: torch's functions have no gradients")
         if program.mask is None or mesh.data * mesh.tensor > 1:
             yield Problem("mesh", "expected a mask, and one dimension")
             return
         multiple = mesh.degree * BLOCK * (2 if spec.balance == "per_document" else 1)
         if shape.q_len != shape.kv_len or shape.q_len % multiple or not shape.q_len:
             yield Problem("shape.q_len", f"expected kv_len, a multiple of {multiple}")
+
+    def problems_on(self, device: str, program: Program) -> Iterator[Problem]:
+        if device not in ("cpu", "cuda"):
+            yield Problem("mesh.method.kind", f"expected another: flex_attention is not {device}'s")
+        if program.training is not None and device == "cpu":
+            yield Problem("training", "expected none: flex_attention has no gradients")
 
 
 PLUGIN = FlexContextParallelPlugin()

@@ -115,19 +115,39 @@ def on(executor: Executor) -> Callable[[str, Program], Outcome]:
     return run
 
 
-def test_a_card_is_the_last_rank_of_a_group_that_is_not_there() -> None:
+def test_a_card_is_one_rank_of_a_group_that_is_not_there() -> None:
     program = shared(ContextParallel(), FUSED, "inductor", mesh=Mesh(world_size=DEGREE))
     assert 'init_process_group("fake", rank=0, world_size=32' in source(program, "cuda")
     program = shared(ContextParallel(), FUSED, "inductor")
     text = source(program, "cuda")
-    assert 'init_process_group("fake", rank=31, world_size=32, store=FakeStore())' in text
+    assert 'init_process_group("fake", rank=16, world_size=32, store=FakeStore())' in text
     assert 'init_device_mesh("cuda", (32,))' in text
     assert "library.impl" not in text and "library.impl" in source(program)
     raised = Raised(type="RuntimeError", message="no")
     failure = Failure(kind=FailureKind.COMPILE_ERROR, phase=Phase.COMPILE, raised=raised)
     script = repro(program, failure, device="cuda")
-    assert "rank=31, world_size=32" in script and "torchrun" not in script
+    assert "rank=16, world_size=32" in script and "torchrun" not in script
     assert "torchrun --nproc-per-node 32" in repro(program, failure)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "length", "rank"),
+    [
+        (Mesh(world_size=1, method=AllGather()), 8, 0),
+        (Mesh(world_size=2, method=AllGather()), 8, 1),
+        (Mesh(world_size=3, method=Ring()), 9, 1),
+        (Mesh(world_size=4, method=Ring(ulysses=2)), 8, 2),
+        (Mesh(world_size=8, data=2, method=AllGather()), 8, 6),
+        (Mesh(world_size=4, method=AllGather()), 9, 3),
+        (Mesh(world_size=4, method=Ring(), lengths=(4, 0, 4, 1)), 9, 3),
+    ],
+)
+def test_the_rank_has_blocks_before_and_after_or_the_short_part(
+    mesh: Mesh, length: int, rank: int
+) -> None:
+    shape = Shape(batch=2, q_heads=2, kv_heads=2, q_len=length, kv_len=length)
+    program = shared(AllGather(), mesh=mesh, shape=shape)
+    assert f'"fake", rank={rank}, world_size={mesh.world_size}' in source(program, "cuda")
 
 
 HALF = "q.dtype: expected float16 or bfloat16, as a card's flash takes no more, on virtual-sm90"

@@ -98,6 +98,14 @@ class Sharding:
         """Whether all parts are alike."""
         return len(set(self.lengths)) == 1 or self.shared != "length"
 
+    @property
+    def telling_rank(self) -> int:
+        """The rank that tells most where one stands for all: the last, whose part is the shortest,
+        or, where parts are alike, one in the middle of a ring, which has blocks of a causal mask
+        that come before its own and blocks that come after."""
+        degree = self.mesh.degree
+        return self.mesh.world_size - (degree - degree // 2 if self.is_even else 1)
+
     def global_shape(self, heads: int, length: int, dim: str) -> str:
         """Arguments for `DTensor.from_local` that say what the parts, of other sizes than this
         rank's, make up; `dim` is an expression."""

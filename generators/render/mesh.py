@@ -28,7 +28,7 @@ def set_up(scene: Scene) -> list[str]:
     if method is not None:
         group = '"gloo"'
         if _is_one(scene):
-            group = _fake(mesh.world_size, rank=mesh.world_size - 1)
+            group = _fake(mesh.world_size, method.sharding(scene.program).telling_rank)
         elif mesh.world_size == 1:
             group += ALONE
         made = method.sharding(scene.program).device_mesh(scene.device)
@@ -68,8 +68,7 @@ def _placed(name: str, placement: str) -> str:
 
 def _is_one(scene: Scene) -> bool:
     """Whether this process is one rank, and there are no others: on a card or an NPU, where nothing
-    is computed. With a method it is the last one, which in a ring has to do with every block of a
-    causal mask, and whose part is the shortest."""
+    is computed."""
     return scene.device != "cpu"
 
 

@@ -14,6 +14,7 @@ from attnfuzz.generators.methods.local import attention
 from attnfuzz.generators.methods.sharding import Sharding
 from attnfuzz.generators.model.problem import Problem
 from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.render.devices import beside
 from attnfuzz.generators.render.scene import Scene, indented
 
 BLOCK = 128
@@ -48,7 +49,8 @@ class FlexContextParallelPlugin(MethodPlugin[FlexContextParallel]):
         ]
         lines, balancer = self._balancer(spec, length, degree, scene.device)
         trains = p.training is not None
-        order = "balancer._generate_indices()[0]" if balancer else f"torch.arange({length})"
+        whole = f"torch.arange({length}{beside(scene.device, 'q')})"
+        order = "balancer._generate_indices()[0]" if balancer else whole
         ordered = [f"order = {order}"] if scored or (balancer and trains) else []
         if trains:
             moved = ["q, k, v = (t[:, :, order] for t in (q, k, v))"] if balancer else []

@@ -1,12 +1,15 @@
 """Every method by which ranks share one attention, at every degree and in each way, judged.
 
     PYTHONPATH=. python benchmarks/parallel.py [--degree 8] [--way processes] [--method ring]
+    PYTHONPATH=. python benchmarks/parallel.py --target virtual-sm90 --toolchain PYTHON
+        [--backend aot_eager]
 
 One ordinary program for each cell: a causal mask of two documents (of one where a method takes no
 other), forward and backward (forward alone for flex_attention, without backward on a CPU, and for
 torch's context manager), float32, eager. Where ranks have lengths of their own, every third is 0,
 and no other as long as the next. A cell says what became of it and the CPU seconds that its
-processes used.
+processes used. On a virtual target, where one rank stands for all, they are bfloat16, each rank has
+32 positions, and flex_attention trains.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import sys
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -21,12 +25,15 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from attnfuzz.actors.sandbox.job import Deadlines, Job
+from attnfuzz.actors.sandbox.job import Deadlines
 from attnfuzz.actors.sandbox.sandbox import Sandbox
+from attnfuzz.actors.targets.registry import TARGETS
+from attnfuzz.actors.targets.target import Target
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
 from attnfuzz.generators.kernels.refusals import for_program
 from attnfuzz.generators.kernels.specs import Flex, Handwritten, Sdpa
 from attnfuzz.generators.methods.flex_context_parallel.plugin import BLOCK
+from attnfuzz.generators.methods.registry import method_of
 from attnfuzz.generators.methods.specs import (
     AllGather,
     ContextParallel,
@@ -36,9 +43,16 @@ from attnfuzz.generators.methods.specs import (
     Ulysses,
 )
 from attnfuzz.generators.model.masks import Causal, Documents
-from attnfuzz.generators.model.program import Mesh, Program, Shape, Surround, Training
+from attnfuzz.generators.model.program import (
+    Compile,
+    Input,
+    Mesh,
+    Program,
+    Shape,
+    Surround,
+    Training,
+)
 from attnfuzz.generators.model.validity import problems
-from attnfuzz.generators.render.module import source
 
 DEGREES = (1, 2, 4, 8, 16, 32, 64)
 MOST_PROCESSES = 8
@@ -113,13 +127,14 @@ def cell(name: str, degree: int, way: Any) -> Program:
 def program(method: Any, degree: int, way: Any) -> Program:
     """An ordinary program of that method."""
     kernel, mask, length = Handwritten(), Documents(causal=True), 4 * degree
+    ranks: Any = "processes" if way == "processes" and degree > 1 else "simulated"
     heads = degree if isinstance(method, Heads | Ulysses) else getattr(method, "ulysses", 1)
     whole = Program(
         kernel=kernel,
         mask=mask,
         training=Training(),
         shape=Shape(q_heads=heads, kv_heads=heads, q_len=length, kv_len=length, head_dim=8),
-        mesh=Mesh(world_size=degree, ranks=way if degree > 1 else "simulated", method=method),
+        mesh=Mesh(world_size=degree, ranks=ranks, method=method),
     )
     match method:
         case Ring():
@@ -138,21 +153,27 @@ def main(
     degree: Annotated[list[int] | None, typer.Option(help="Degrees, all by default.")] = None,
     way: Annotated[list[str] | None, typer.Option(help="simulated, processes.")] = None,
     method: Annotated[str, typer.Option(help="Only methods that begin with this.")] = "",
+    target: Annotated[str, typer.Option(help="cpu, or a virtual one.")] = "cpu",
+    toolchain: Annotated[str, typer.Option(help="An interpreter with torch.")] = sys.executable,
+    backend: Annotated[str, typer.Option(help="Of torch.compile, where it may be.")] = "",
     data: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
     found: dict[str, dict[str, str]] = {}
-    degrees, ways = degree or DEGREES, way or ["simulated", "processes"]
+    place = TARGETS[target]
+    ways = way or (["simulated", "processes"] if place.ranks_seen == "all" else [target])
+    degrees = degree or DEGREES
     columns = [
         (each, one)
         for each in ways
         for one in degrees
-        if each == "simulated" or 1 < one <= MOST_PROCESSES
+        if each != "processes" or 1 < one <= MOST_PROCESSES
     ]
-    with Sandbox() as sandbox:
+    with Sandbox(toolchain, target=target) as sandbox:
         for name in METHODS:
             if name.startswith(method):
                 found[name] = {
-                    f"{each} {one}": _cell(sandbox, cell(name, one, each)) for each, one in columns
+                    f"{each} {one}": _cell(sandbox, place, cell(name, one, each), backend)
+                    for each, one in columns
                 }
                 if not data:
                     print(name, found[name], flush=True)
@@ -167,13 +188,38 @@ def main(
     Console(width=220).print(table)
 
 
-def _cell(sandbox: Sandbox, each: Program) -> str:
+def _compiled(whole: Program, backend: Any) -> Program:
+    """`whole`, compiled as far as torch compiles its method."""
+    method = method_of(whole)
+    if not backend or method is None or not (method.traced or method.local):
+        return whole
+    via: Any = "compile" if method.traced else "local"
+    return replace(whole, compile=Compile(backend=backend, via=via))
+
+
+def _as_on_cards(whole: Program) -> Program:
+    """`whole` in half precision, with 32 positions for each rank, and trained where it can be."""
+    assert whole.mesh is not None
+    shape, half = whole.shape, Input(dtype="bfloat16")
+    if not isinstance(whole.kernel, Flex) and not whole.mesh.lengths:
+        length = 32 * whole.mesh.degree
+        shape = replace(shape, q_len=length, kv_len=length)
+    shape = replace(shape, head_dim=64)
+    manager = getattr(whole.mesh.method, "by", "") == "manager"
+    training = None if manager else Training()
+    return replace(whole, q=half, k=half, v=half, shape=shape, training=training)
+
+
+def _cell(sandbox: Sandbox, place: Target, each: Program, backend: str) -> str:
+    each = _compiled(each if place.ranks_seen == "all" else _as_on_cards(each), backend)
     if each.shape.q_len > LONGEST:
         return f"longer than {LONGEST}"
     if wrong := problems(each):
         return f"{wrong[0].key}: {wrong[0].sentence}"
-    job = Job.of(each, for_program(each), Deadlines().times(PATIENCE))
-    outcome = sandbox.run(source(each), job)
+    if unfit := place.unfit(each):
+        return unfit
+    job = place.job(each, for_program(each), Deadlines().times(PATIENCE))
+    outcome = sandbox.run(place.source(each), job)
     what = outcome.rejection or outcome.status
     if outcome.failure is not None:
         what = f"failed: {outcome.failure.kind.value}"

@@ -158,6 +158,11 @@ HALF = "q.dtype: expected float16 or bfloat16, as a card's flash takes no more, 
     [
         (CARD, shared(ContextParallel(), FUSED, q=Input(), k=Input(), v=Input()), HALF),
         (NPU, shared(ContextParallel(), FUSED), "mesh.method.kind: expected another: fused SDPA"),
+        (
+            NPU,
+            shared(Ring(), Sdpa(backend="math")),
+            "mesh.method.kind: expected another: torch_npu",
+        ),
         ("cpu", shared(ContextParallel(), FUSED, "inductor"), "training: expected none where"),
         ("cpu", shared(FlexContextParallel(), FLEX, **MANY), "training: expected none: flex_att"),
         ("cuda", shared(AllGather()), "mesh: expected none, as cuda is one device"),

@@ -106,8 +106,8 @@ class Parallel:
         self.second = weighted((8, (1, 1)), (1, (2, 1)), (1, (1, 2)))
         self.batch = weighted((3, 1), (2, 2))
         self.heads = weighted((2, (1, 1)), (4, (2, 2)), (2, (4, 4)), (2, (4, 2)), (1, (3, 1)))
-        self.is_flex = one_in(FLEX_ON_CARD_IN if self.place.gpu else FLEX_IN)
-        self.is_flex = st.just(False) if self.of_npu else self.is_flex
+        often = FLEX_ON_CARD_IN if self.place.gpu else FLEX_IN
+        self.is_flex = st.just(False) if self.of_npu else one_in(often)
         self.input_layout: Any = weighted((3, "BNSD"), (2, "BSND"), (1, "BSH"), (1, "SBH"))
         self.per_rank = weighted((2, 1), (2, 2), (3, 4), (3, 8), (2, 16), (1, 32), (1, 5), (1, 12))
         self.uneven, self.fewer = one_in(2), weighted((2, True), (1, False))

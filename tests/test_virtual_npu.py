@@ -104,7 +104,9 @@ def test_programs_are_written_for_it() -> None:
     raised = Raised(type="RuntimeError", message="no")
     failure = Failure(kind=FailureKind.COMPILE_ERROR, phase=Phase.COMPILE, raised=raised)
     script = repro(meshed, failure, device="npu")
-    assert 'init_process_group("fake", rank=0, world_size=8' in script and "torchrun" not in script
+    assert (
+        'init_process_group("npu:fake", rank=0, world_size=8' in script and "torchrun" not in script
+    )
     assert 'set_default_device("npu")' in script and "import torch_npu" in script
 
 

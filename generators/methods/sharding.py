@@ -100,9 +100,9 @@ class Sharding:
 
     @property
     def telling_rank(self) -> int:
-        """The rank that tells most where one stands for all: the last, whose part is the shortest,
-        or, where parts are alike, one in the middle of a ring, which has blocks of a causal mask
-        that come before its own and blocks that come after."""
+        """The rank that tells most where one stands for all: the last where parts differ, as its
+        part may be short or empty, or else one in the middle, which of three or more in a ring has
+        blocks of a causal mask that come before its own and blocks that come after."""
         degree = self.mesh.degree
         return self.mesh.world_size - (degree - degree // 2 if self.is_even else 1)
 

@@ -28,13 +28,13 @@ def set_up(scene: Scene) -> list[str]:
     if method is not None:
         group = '"gloo"'
         if _is_one(scene):
-            group = _fake(mesh.world_size, method.sharding(scene.program).telling_rank)
+            group = _fake(scene, mesh.world_size, method.sharding(scene.program).telling_rank)
         elif mesh.world_size == 1:
             group += ALONE
         made = method.sharding(scene.program).device_mesh(scene.device)
         lines = [f"dist.init_process_group({group})", f"MESH = {made}"]
         return [*lines, *method.set_up(scene)]
-    group = _fake(mesh.world_size, rank=0)
+    group = _fake(scene, mesh.world_size, rank=0)
     if not _is_one(scene) and mesh.world_size == 1:
         group = f'"gloo"{ALONE}'
     elif not _is_one(scene) and mesh.ranks == "processes":
@@ -72,9 +72,10 @@ def _is_one(scene: Scene) -> bool:
     return scene.device != "cpu"
 
 
-def _fake(world_size: int, rank: int) -> str:
-    """A process group whose other ranks are not there."""
-    return f'"fake", rank={rank}, world_size={world_size}, store=FakeStore()'
+def _fake(scene: Scene, world_size: int, rank: int) -> str:
+    """A process group whose other ranks are not there; by itself torch's has no tensors of NPUs."""
+    backend = "npu:fake" if scene.device == "npu" else "fake"
+    return f'"{backend}", rank={rank}, world_size={world_size}, store=FakeStore()'
 
 
 def simulated(scene: Scene) -> list[str]:

@@ -249,7 +249,8 @@ class Composed(Drawing):
         if not self.plugin.distributable(p.kernel):
             return None
         plain_mask = refusal == "plain_mask"
-        if not plain_mask and (self.gpu or not draw(self.running.has_mesh)):
+        alone = self.gpu and not self.running.one_rank
+        if not plain_mask and (alone or not draw(self.running.has_mesh)):
             return None
         mesh = self.running.mesh(draw, backend, p.training is not None)
         return replace(mesh, plain_mask=plain_mask)

@@ -121,9 +121,5 @@ class RingPlugin(MethodPlugin[Ring]):
         if shape.q_len != shape.kv_len or shape.q_len % multiple or not shape.q_len:
             yield Problem("shape.q_len", f"expected kv_len, a multiple of {multiple} for {order}")
 
-    def problems_on(self, device: str, program: Program) -> Iterator[Problem]:
-        if device == "npu" and self.sharding(program).size > 1:
-            yield Problem("mesh.method.kind", "expected another: torch_npu sends over HCCL alone")
-
 
 PLUGIN = RingPlugin()

@@ -82,6 +82,7 @@ def shared(method: Method, kernel: Any = None, backend: Any = None, **other: Any
 
 
 FUSED = Sdpa(mask_form="is_causal")
+PLAIN = Program(kernel=Sdpa())
 FLEX = Flex(block_mask=BlockMaskSpec())
 MANY = {"shape": replace(SHAPE, q_heads=1, kv_heads=1, q_len=4096, kv_len=4096)}
 
@@ -163,6 +164,11 @@ HALF = "q.dtype: expected float16 or bfloat16, as a card's flash takes no more, 
         ("cuda", shared(AllGather()), "mesh: expected none, as cuda is one device"),
         (
             CARD,
+            replace(PLAIN, mesh=Mesh(world_size=2), grad_mode="inference_mode"),
+            "grad_mode: expected another with a mesh, as virtual-sm90 has fake tensors",
+        ),
+        (
+            CARD,
             shared(
                 AllGather(),
                 surround=Surround(projections=True),
@@ -188,6 +194,9 @@ def test_what_is_drawn_has_many_ranks_and_is_compiled() -> None:
         ]
         for target, profile in ((CARD, "inductor-parallel"), (NPU, "npu-parallel"))
     }
+    alike = [*islice(stream(1, profile="ranks", place=TARGETS[CARD].place), 200)]
+    assert sum(p.mesh is not None for p in alike) > 80
+    assert not [p for p in alike if problems(p) or TARGETS[CARD].unfit(p)]
     for target, programs in drawn.items():
         assert not [p for p in programs if problems(p) or TARGETS[target].unfit(p)]
         degrees = {p.mesh.degree for p in programs if p.mesh is not None and p.compile is not None}

@@ -29,6 +29,9 @@ PROMISES = {"ROWS_GUARANTEED_SAFE", "BLOCKS_ARE_CONTIGUOUS"}
 """Options of flex_attention's kernels by which a program vouches for its mask: where that does not
 hold, the numbers are the program's own fault."""
 
+INFERENCE = "inference_mode"
+"""In which DTensors of fake tensors are not decomposed as real ones are."""
+
 Probe = Mapping[str, Any]
 """What the toolchain's interpreter has and finds, see `targets.availability`."""
 
@@ -109,6 +112,8 @@ class Target(ABC):
             return f"mesh: expected none, as {self.name} is one {one}"
         if program.mesh is not None and program.mesh.module != "none" and self.ranks_seen != "all":
             return f"mesh.module: expected none, as {self.name} has one rank, without data"
+        if program.mesh is not None and self.ranks_seen == "one" and program.grad_mode == INFERENCE:
+            return f"grad_mode: expected another with a mesh, as {self.name} has fake tensors"
         method = method_of(program)
         for problem in method.problems_on(self.device, program) if method is not None else ():
             return f"{problem.key}: {problem.sentence}, on {self.name}"

@@ -175,7 +175,7 @@ class Composed(Drawing):
             p,
             compile=compiled,
             calls=self.fit_calls(p.kernel, calls),
-            grad_mode=draw(self.running.grad_mode) if forward else "default",
+            grad_mode=self._grad_mode(draw, p.mesh) if forward else "default",
             dirty_memory=draw(self.running.dirty),
         )
 
@@ -241,6 +241,12 @@ class Composed(Drawing):
             drawn = {"q": q, "k": k, "v": v} | {name: values}
             return drawn["q"], drawn["k"], drawn["v"]
         return q, k, v
+
+    def _grad_mode(self, draw: Draw, mesh: Mesh | None) -> Any:
+        """Fake DTensors are not what real ones are in inference mode."""
+        mode = draw(self.running.grad_mode)
+        fake = mesh is not None and self.running.one_rank
+        return "no_grad" if fake and mode == "inference_mode" else mode
 
     def _mesh(self, draw: Draw, p: Program, backend: str, refusal: str | None) -> Mesh | None:
         plain = not p.surround.projections and p.surround.checkpoint == "none"

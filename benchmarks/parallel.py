@@ -191,10 +191,9 @@ def main(
 def _compiled(whole: Program, backend: Any) -> Program:
     """`whole`, compiled as far as torch compiles its method."""
     method = method_of(whole)
-    if not backend or method is None or not (method.traced or method.local):
-        return whole
+    assert method is not None
     via: Any = "compile" if method.traced else "local"
-    return replace(whole, compile=Compile(backend=backend, via=via))
+    return replace(whole, compile=Compile(backend=backend, via=via)) if backend else whole
 
 
 def _as_on_cards(whole: Program) -> Program:

@@ -16,6 +16,7 @@ from attnfuzz.generators.model.outcome import EAGER_REFUSES, Failure, FailureKin
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render.checks import Check, CheckWriter, check_for
 from attnfuzz.generators.render.devices import off_default_device
+from attnfuzz.generators.render.mesh import launched
 from attnfuzz.generators.render.modes import global_modes, runs
 from attnfuzz.generators.render.parts import (
     DIRTY_DEVICE_MEMORY,
@@ -108,9 +109,7 @@ def issue_script(
     if device != "cpu" and failure.kind not in WHATEVER_THE_NUMBERS:
         blocks = [[drawn_on_cpu(line, device) for line in block] for block in blocks]
     head = "\n\n".join(filter(None, [title(failure), textwrap.fill(where, TITLE_WIDTH)]))
-    mesh = program.mesh
-    if mesh is not None and mesh.launched and device == "cpu":
-        head += f"\n\ntorchrun --nproc-per-node {mesh.world_size} repro.py\n"
+    head += launched(program, device)
     return IssueScript(f"{docstring(head)}\n\n{assemble(blocks, p)}", way, message)
 
 

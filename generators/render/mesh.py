@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.methods.registry import method_of
-from attnfuzz.generators.model.program import Mesh
+from attnfuzz.generators.model.program import Mesh, Program
 from attnfuzz.generators.render.scene import Scene
 
 DIMS = {"batch": 0, "heads": 1, "length": 2, "head_dim": 3}
@@ -64,6 +64,14 @@ def _placed(name: str, placement: str) -> str:
     if placement == "replicate":
         return text
     return f"{text}.redistribute(MESH, [Shard({DIMS[placement]})])"
+
+
+def launched(program: Program, device: str) -> str:
+    """How the script is started, for the end of its docstring; empty where it is one process."""
+    mesh = program.mesh
+    if mesh is None or not mesh.launched or device != "cpu":
+        return ""
+    return f"\n\ntorchrun --nproc-per-node {mesh.world_size} repro.py\n"
 
 
 def _is_one(scene: Scene) -> bool:

@@ -12,6 +12,7 @@ from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render.checks import Check, check_for
 from attnfuzz.generators.render.devices import off_default_device
 from attnfuzz.generators.render.in_place import drawn_together, in_place
+from attnfuzz.generators.render.mesh import launched
 from attnfuzz.generators.render.modes import global_modes, runs
 from attnfuzz.generators.render.parts import (
     DIRTY_DEVICE_MEMORY,
@@ -79,9 +80,7 @@ def repro(
         blocks = [[drawn_on_cpu(line, device) for line in block] for block in blocks]
     text = assemble(blocks, p)
     head = "\n\n".join(filter(None, [title(failure), textwrap.fill(where, TITLE_WIDTH)]))
-    mesh = program.mesh
-    if mesh is not None and mesh.launched and device == "cpu":
-        head += f"\n\ntorchrun --nproc-per-node {mesh.world_size} repro.py\n"
+    head += launched(program, device)
     first = "".join(_planted(name, planted) for name, planted in preload.items())
     return f"{docstring(head)}\n\n{first}{text}"
 

@@ -31,7 +31,8 @@ class State:
     `shards` maps an index to how many programs it ran, and `executed` is the sum that the campaign
     shows; `failures` maps a program's id to its state, `shard_of` to the shard that met it;
     `buckets` maps an id to its strong key and trigger. `counted` are the strong keys that shards
-    have counted, `recorded` those of failures; `done` are the buckets with a failure that is done.
+    have counted, `recorded` those of failures and of buckets, whose smallest program may crash with
+    a key of its own; `done` are the buckets with a failure that is done.
     `cases` are folders on disk, `problems` what could not be read.
     """
 
@@ -89,7 +90,7 @@ def _read(database: Path, cases: tuple[str, ...], problems: tuple[str, ...]) -> 
         shard_of={row.program_id: row.shard for row in failures if row.shard is not None},
         buckets=buckets,
         counted=frozenset(totals.by_key),
-        recorded=frozenset(row.strong for row in failures),
+        recorded=frozenset(row.strong for row in failures) | {key for key, _ in buckets.values()},
         done=frozenset(row.bucket or "" for row in failures if row.state is FailureState.DONE),
         cases=cases,
         problems=problems,

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -29,7 +29,7 @@ from random import Random
 
 import yaml
 
-from attnfuzz.actors.sandbox import confine, procs, reaper
+from attnfuzz.actors.sandbox import confine, procs, reaper, scratch
 from benchmarks.campaign_state import State, damage, grown, inspect, once
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -104,10 +104,12 @@ class Round:
 
 class Witness:
     """Sees whatever a killed driver leaves behind: processes (as the subreaper of this process's
-    descendants), and temporary files that were not there before and that no process still uses."""
+    descendants), and temporary files that were not there before, that no process still uses and
+    that do not say they are another's, whose tests may be killing workers at the same time."""
 
-    def __init__(self, temporary: Path) -> None:
+    def __init__(self, temporary: Path, drivers: Set[int]) -> None:
         self._temporary = temporary
+        self._drivers = drivers
         self._mine = set(procs.descendants(os.getpid()))
         self._before = _temporary_files()
 
@@ -130,7 +132,14 @@ class Witness:
         mine = [f"file is left: {path}" for path in sorted(self._temporary.iterdir())]
         new = sorted(_temporary_files() - self._before)
         used = _commands() if new else ""
-        return processes + mine + [f"file is left: {path}" for path in new if path not in used]
+        unused = [path for path in new if path not in used and self._may_be_ours(Path(path))]
+        return processes + mine + [f"file is left: {path}" for path in unused]
+
+    def _may_be_ours(self, folder: Path) -> bool:
+        try:
+            return int((folder / scratch.LOCK).read_text()) in self._drivers
+        except (OSError, ValueError):  # it does not say whose it is
+            return True
 
     def _collect(self) -> None:
         """Waits for the dead that were adopted, and for nobody else's."""
@@ -141,11 +150,11 @@ class Witness:
 
 
 @contextmanager
-def witness(temporary: Path) -> Iterator[Witness]:
+def witness(temporary: Path, drivers: Set[int]) -> Iterator[Witness]:
     """A `Witness` while the block runs."""
     confine.prctl(confine.PR_SET_CHILD_SUBREAPER, 1)
     try:
-        yield Witness(temporary)
+        yield Witness(temporary, drivers)
     finally:
         procs.kill_all(lambda: [p for p in procs.descendants(os.getpid()) if _is_driver(p)])
         confine.prctl(confine.PR_SET_CHILD_SUBREAPER, 0)
@@ -178,6 +187,7 @@ class Campaign:
         self.seed = seed
         self.directory = folder / "campaign"
         self.temporary = folder / "tmp"
+        self.drivers: set[int] = set()  # their process ids
         self._log = folder / "driver.log"
         self._config = folder / "config.yaml"
         self._cache = folder / "cache"
@@ -196,9 +206,11 @@ class Campaign:
         }
         environment.pop(reaper.MARKER, None)
         with self._log.open("wb") as log:
-            return subprocess.Popen(
+            driver = subprocess.Popen(
                 command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
+        self.drivers.add(driver.pid)
+        return driver
 
     def said(self) -> str:
         """What the driver has printed since it was started."""
@@ -237,7 +249,7 @@ def play(folder: Path, kills: int, seed: int) -> Iterator[Round]:
     """The rounds, `kills` of them with a kill and the last one without, as they end."""
     campaign, random = Campaign(folder, seed), Random(seed)
     before = State()
-    with witness(campaign.temporary) as watching:
+    with witness(campaign.temporary, campaign.drivers) as watching:
         for number in range(1, kills + 2):
             moment = Moment.draw(random) if number <= kills else None
             ended = campaign.kill(moment) if moment else campaign.finish()

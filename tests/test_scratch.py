@@ -70,15 +70,25 @@ def reapers_of(owner: subprocess.Popen[str]) -> list[psutil.Process]:
     return [one for one in every if "reaper.py" in " ".join(one.cmdline())]
 
 
+def test_a_killed_owner_whose_children_are_killed_too_is_cleaned_up_after(tmp_path: Path) -> None:
+    owner, run_id = owner_in(tmp_path)
+    children = psutil.Process(owner.pid).children()
+    for one in (psutil.Process(owner.pid), *children):  # as Ray ends a worker
+        one.kill()
+    owner.wait()
+    assert len(children) == 3  # two reapers that have forked, and the sleeper
+    deadline = time.monotonic() + 30
+    while list(tmp_path.iterdir()) or procs.marked("ATTNFUZZ_RUN", run_id):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def test_what_was_killed_with_its_reaper_is_cleaned_up_after_by_the_next(tmp_path: Path) -> None:
     owner, run_id = owner_in(tmp_path)
     with Scratch.create(tmp_path):
         assert len(list(tmp_path.iterdir())) == 3  # a live run is left alone
-    deadline = time.monotonic() + 30
-    while len(reapers := reapers_of(owner)) < 4:  # each forks one that outlives Ray's kill
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    assert len(reapers) == 4
+    reapers = reapers_of(owner)
+    assert len(reapers) == 4  # each has forked one that outlives Ray's kill
     for reaper in reapers:
         reaper.kill()
     owner.kill()

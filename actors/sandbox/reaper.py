@@ -4,6 +4,7 @@ Run as a script: `python reaper.py FD RUN_ID ROOT`. FD is the read end of a pipe
 only the driver holds, so it ends when the driver does, however that comes about. Then (or at a
 byte, by which the driver asks for it) every process of the run (its environment says
 `ATTNFUZZ_RUN=RUN_ID`, or it descends from one) is killed and the scratch folder ROOT removed.
+A byte on its standard output says that from now on it cleans up, whoever is killed.
 Standard library only.
 """
 
@@ -48,6 +49,8 @@ def main() -> None:
         return
     for module in ("files", "procs"):  # now: the folder of the code may go with its node
         importlib.import_module(f"attnfuzz.actors.sandbox.{module}")
+    os.write(sys.stdout.fileno(), b".")
+    os.close(sys.stdout.fileno())
     os.read(fd, 1)
     clean(root, run_id)
 

@@ -46,7 +46,7 @@ class Scratch:
     that it starts to inherit, and a reaper waits. On close, or when this process ends in any way,
     SIGKILL included, all marked processes are killed and `root` is removed. Where the reaper is
     killed too, the next run of the same user does that. The path is short because Unix sockets are
-    put under it (their paths hold 107 bytes).
+    put under it (their paths hold 107 bytes). Raises ScratchError where no reaper starts.
     """
 
     def __init__(self, root: Path, run_id: str) -> None:
@@ -61,11 +61,15 @@ class Scratch:
             self._reaper = subprocess.Popen(
                 [sys.executable, reaper.__file__, str(read_end), run_id, str(root)],
                 pass_fds=(read_end,), start_new_session=True, stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL, cwd="/",
+                stdout=subprocess.PIPE, cwd="/",
                 env={k: v for k, v in os.environ.items() if k != reaper.MARKER},
             )  # fmt: skip
         finally:
             os.close(read_end)
+        assert self._reaper.stdout is not None
+        with self._reaper.stdout as ready:  # Ray may kill this process and its children from now on
+            if not ready.read(1):
+                raise ScratchError("the process that cleans up after a run does not start")
         os.environ[reaper.MARKER] = run_id
 
     @classmethod
@@ -86,10 +90,12 @@ class Scratch:
         return scratch
 
     def _hold(self) -> None:
-        """Shows `sweep` that this run is alive: the file is locked when it gets its name."""
+        """Shows `sweep` that this run is alive: the file is locked when it gets its name. It says
+        which process this is."""
         made = self.root / "lock.new"
         self._held = os.open(made, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._held, fcntl.LOCK_EX)
+        os.write(self._held, f"{self._owner}\n".encode())
         made.rename(self.root / LOCK)
 
     def close(self) -> None:

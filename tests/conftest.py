@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import subprocess
@@ -90,6 +91,18 @@ def attnfuzz(command_server: CommandServer) -> Callable[..., subprocess.Complete
         )
 
     return run
+
+
+def pytest_sessionstart() -> None:
+    """What the collection imports stays: to look for garbage in it takes a fourth of its time."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """From here on garbage is looked for in what the tests make, and in nothing older."""
+    gc.enable()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 LONGEST = (

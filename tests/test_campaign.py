@@ -243,7 +243,7 @@ def test_killed_at_any_event_and_resumed_it_finds_the_same(
         assert left["temporary"] == []
         if not died:
             break
-        event += 9
+        event += 13
     assert event > 30
 
 

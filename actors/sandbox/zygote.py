@@ -91,8 +91,10 @@ def prepare(headers: Path, target: str) -> dict[str, str]:
     """Imports torch, without compiling anything; returns the environment's description."""
     chosen = CHILDREN[target]
     chosen.before_torch(headers / warm.LIBRARIES)
+    gc.disable()  # what an import makes stays: to look for garbage again and again takes a second
     with chosen.importing():
         child.preload_torch()
+    gc.enable()
     torch = sys.modules["torch"]
     torch.set_num_threads(1)
     there = chosen.warm_up(headers)

@@ -6,6 +6,7 @@ else is shared: each command is a process with a folder, an environment and stre
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -171,5 +172,6 @@ def import_all() -> None:
 if __name__ == "__main__":
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     import_all()
+    gc.freeze()  # a command need not look for garbage in what it shares
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for what attends
     serve(socket.socket(fileno=int(sys.argv[1])))

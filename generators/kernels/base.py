@@ -9,7 +9,7 @@ itself (see `generators.render.imports`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar, Generic, Literal, TypeVar
 
 from attnfuzz.generators.kernels.refusal import Refusal
@@ -17,6 +17,7 @@ from attnfuzz.generators.kernels.specs import Kernel
 from attnfuzz.generators.model.choices import choices
 from attnfuzz.generators.model.problem import Problem
 from attnfuzz.generators.model.program import Argument, Program
+from attnfuzz.generators.model.tree import changed
 from attnfuzz.generators.render.mods import Mod
 from attnfuzz.generators.render.scene import Scene
 
@@ -355,7 +356,7 @@ class KernelPlugin(Generic[K]):
 
     def fitted(self, program: Program) -> Program:
         """The program, made to agree with its kernel after another part was changed."""
-        return program if self.takes_score_mod else replace(program, score_mod=None)
+        return program if self.takes_score_mod else changed(program, score_mod=None)
 
     def smaller(self, program: Program) -> Iterator[Kernel]:
         """Kernels of any kind that may be simpler than the program's, the boldest change first."""

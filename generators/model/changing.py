@@ -21,6 +21,8 @@ def captured(program: Program) -> int:
 
 def with_constant(program: Program, value: int) -> Program:
     """The program with a constant wherever it captures the number."""
+    if not any(isinstance(node, IntArgument) for node in walk(program)):
+        return program  # as most programs are: to locate takes longer
     for path, _, node in located(program):
         if isinstance(node, IntArgument):
             program = put(program, path, IntConst(value=value))

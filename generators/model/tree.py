@@ -10,7 +10,17 @@ import types
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import cache
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from annotated_types import Ge, Gt, Le
 from pydantic.fields import FieldInfo
@@ -19,6 +29,11 @@ Sort = Literal["node", "choice", "number", "real", "numbers", "list", "options",
 """`node`: a dataclass, or one of several told apart by `kind`. `choice`: one of a closed list of
 values. `numbers`: integers, always as many. `list`: a tuple of any length. `options`: text keys
 with plain values. `text`: text, enumerations included."""
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+N = TypeVar("N", bound="DataclassInstance")
 
 REQUIRED: Any = object()
 """Stands for the default of a field that has none."""
@@ -89,6 +104,13 @@ def located(root: Any) -> Iterator[tuple[Path, tuple[type, ...], Any]]:
         ]
 
 
+def changed(node: N, **values: Any) -> N:
+    """The node with those values, itself where it has them: a copy takes its time."""
+    if all(getattr(node, name) == value for name, value in values.items()):
+        return node
+    return replace(node, **values)
+
+
 def put(root: Any, path: Path, node: Any) -> Any:
     """The tree with `node` at `path`."""
     if not path:
@@ -104,13 +126,21 @@ def put(root: Any, path: Path, node: Any) -> Any:
 
 
 def _children(node: Any) -> Iterator[tuple[str, Part, Any]]:
-    for each in parts(class_of(node)):
+    for each in _branches(class_of(node)):
         value = getattr(node, each.name)
-        if each.sort == "node" and value is not None:
-            yield each.name, each, value
-        elif each.sort == "list" and each.classes:
+        if each.sort == "list":
             for index, item in enumerate(value):
                 yield f"{each.name}[{index}]", each, item
+        elif value is not None:
+            yield each.name, each, value
+
+
+@cache
+def _branches(cls: type) -> tuple[Part, ...]:
+    """The parts of a dataclass that are nodes themselves, or lists of them."""
+    return tuple(
+        each for each in parts(cls) if each.sort == "node" or (each.sort == "list" and each.classes)
+    )
 
 
 def _names_its_class(field: Any) -> bool:

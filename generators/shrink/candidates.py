@@ -28,9 +28,9 @@ from attnfuzz.generators.model.program import (
     Surround,
     Training,
 )
-from attnfuzz.generators.model.tree import parts
+from attnfuzz.generators.model.tree import changed, parts
 from attnfuzz.generators.model.validity import learnable, problems
-from attnfuzz.generators.shrink.complexity import complexity
+from attnfuzz.generators.shrink.complexity import complexity, is_simpler
 from attnfuzz.generators.shrink.steps import calls, expressions, fields, inputs, numbers, shapes
 
 
@@ -44,7 +44,7 @@ def candidates(program: Program) -> Iterator[Program]:
         key = program_id(simpler)
         if key not in seen:
             seen.add(key)
-            if complexity(simpler) < limit and not problems(simpler):
+            if is_simpler(simpler, limit) and not problems(simpler):
                 yield simpler
 
 
@@ -186,15 +186,15 @@ def fitted(p: Program) -> Program:
     """The program with what depends on its other parts made to agree with them: a step that takes
     the mask away takes the BlockMask too."""
     if p.mask is None and p.k.values == "nan_at_masked":
-        p = replace(p, k=replace(p.k, values="normal"))
-    p = replace(p, q=_with_unread(p.q), k=_with_unread(p.k), v=_with_unread(p.v))
+        p = changed(p, k=changed(p.k, values="normal"))
+    p = changed(p, q=_with_unread(p.q), k=_with_unread(p.k), v=_with_unread(p.v))
     if p.compile is not None and p.compile.backend != "inductor":
         via = "export" if p.compile.via == "aoti" else p.compile.via
-        p = replace(p, compile=replace(p.compile, mode=None, options={}, via=via))
+        p = changed(p, compile=changed(p.compile, mode=None, options={}, via=via))
     if p.compile is None or p.training is None:
-        p = replace(p, modes=replace(p.modes, compiled_autograd=False))
+        p = changed(p, modes=changed(p.modes, compiled_autograd=False))
     if not p.draws:
-        p = replace(p, in_place=False)
+        p = changed(p, in_place=False)
     return _with_gradient(plugin_of(p).fitted(_with_argument(p)))
 
 
@@ -202,7 +202,7 @@ def _with_gradient(p: Program) -> Program:
     """Something has a gradient, where the kernel's own parameters had and are gone."""
     if p.training is None or p.training.wrt or learnable(p):
         return p
-    return replace(p, training=replace(p.training, wrt=Training().wrt))
+    return changed(p, training=changed(p.training, wrt=Training().wrt))
 
 
 def _with_argument(p: Program) -> Program:
@@ -210,7 +210,7 @@ def _with_argument(p: Program) -> Program:
     argument = p.argument
     if argument is None or argument.what == "scale":
         return with_constant(p, 8)
-    return p if captured(p) else replace(p, argument=None)
+    return p if captured(p) else changed(p, argument=None)
 
 
 def _with_unread(entry: Input) -> Input:
@@ -218,7 +218,7 @@ def _with_unread(entry: Input) -> Input:
     layout = entry.layout
     if any((*layout.pad, *layout.start)) or max(layout.step) > 1:
         return entry
-    return replace(entry, layout=replace(layout, unread="values"))
+    return changed(entry, layout=changed(layout, unread="values"))
 
 
 __all__ = ["candidates", "complexity"]

@@ -46,8 +46,25 @@ head for each rank simpler than parts of a length that differ."""
 def complexity(program: Program) -> tuple[int, int, int]:
     """Weight of the features, nodes and ranks: smaller is simpler, and every descent ends.
     `Program()` has the smallest."""
-    weight = sum(_WEIGHTS.get(feature, 1) for feature in features(program))
-    return weight, sum(1 for _ in walk(program)), _ranks(program)
+    return _weight(program), _nodes(program), _ranks(program)
+
+
+def is_simpler(program: Program, limit: tuple[int, int, int]) -> bool:
+    """Whether the complexity is below `limit`; what does not decide is not counted."""
+    weight, nodes, ranks = limit
+    if (mine := _weight(program)) != weight:
+        return mine < weight
+    if (mine := _nodes(program)) != nodes:
+        return mine < nodes
+    return _ranks(program) < ranks
+
+
+def _weight(program: Program) -> int:
+    return sum(_WEIGHTS.get(feature, 1) for feature in features(program))
+
+
+def _nodes(program: Program) -> int:
+    return sum(1 for _ in walk(program))
 
 
 def order(cls: type, each: Part) -> tuple[Any, ...]:

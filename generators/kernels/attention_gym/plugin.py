@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from attnfuzz.generators.kernels.attention_gym.spec import AttentionGym
 from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning
@@ -15,6 +14,7 @@ from attnfuzz.generators.kernels.shared_refusals import AUTOGRAD
 from attnfuzz.generators.model.expressions import mask_axes
 from attnfuzz.generators.model.problem import Problem, lengths
 from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.model.tree import changed
 from attnfuzz.generators.render.mods import mask_mod
 from attnfuzz.generators.render.scene import Scene
 from attnfuzz.generators.render.sizes import commas
@@ -148,12 +148,12 @@ class AttentionGymPlugin(KernelPlugin[AttentionGym]):
     def fitted(self, program: Program) -> Program:
         kernel, plain = self.spec(program), AttentionGym()
         if kernel.within not in ("documents", "packed"):
-            kernel = replace(kernel, sequences=plain.sequences)
+            kernel = changed(kernel, sequences=plain.sequences)
         if kernel.mask != "natten":
-            kernel = replace(kernel, canvas=plain.canvas)
+            kernel = changed(kernel, canvas=plain.canvas)
         if kernel.mask == "causal" and kernel.within != "batches":
-            kernel = replace(kernel, window=plain.window)
-        return replace(program, kernel=kernel, score_mod=None)
+            kernel = changed(kernel, window=plain.window)
+        return changed(program, kernel=kernel, score_mod=None)
 
 
 def _canvas(p: Program, kernel: AttentionGym) -> Iterator[Problem]:

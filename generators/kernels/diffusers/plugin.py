@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning
 from attnfuzz.generators.kernels.conditions import differentiates
@@ -16,6 +15,7 @@ from attnfuzz.generators.kernels.specs import Sdpa
 from attnfuzz.generators.model.expressions import mask_axes
 from attnfuzz.generators.model.problem import Problem, lengths
 from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.model.tree import changed
 from attnfuzz.generators.render.dense import may_hide_everything
 from attnfuzz.generators.render.scene import Scene
 from attnfuzz.generators.render.sizes import commas
@@ -117,8 +117,8 @@ class DiffusersPlugin(KernelPlugin[Diffusers]):
     def fitted(self, program: Program) -> Program:
         kernel = self.spec(program)
         if program.mask is None:
-            kernel = replace(kernel, mask_form="bool")
-        return replace(program, kernel=kernel, score_mod=None)
+            kernel = changed(kernel, mask_form="bool")
+        return changed(program, kernel=kernel, score_mod=None)
 
 
 _IMPORT = "from diffusers.models.attention_dispatch import dispatch_attention_fn"

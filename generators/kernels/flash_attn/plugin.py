@@ -15,6 +15,7 @@ from attnfuzz.generators.kernels.refusal import Refusal
 from attnfuzz.generators.model.choices import choices
 from attnfuzz.generators.model.problem import Problem, lengths
 from attnfuzz.generators.model.program import Input, Program
+from attnfuzz.generators.model.tree import changed
 from attnfuzz.generators.render.scene import Scene
 from attnfuzz.generators.render.sizes import Size, blocks, plus, product
 
@@ -158,7 +159,7 @@ class FlashAttnPlugin(KernelPlugin[FlashAttn]):
 
     def fitted(self, program: Program) -> Program:
         q, k, v = (_half(entry) for entry in (program.q, program.k, program.v))
-        return replace(program, q=q, k=k, v=v, mask=None, score_mod=None)
+        return changed(program, q=q, k=k, v=v, mask=None, score_mod=None)
 
 
 def _qkvpacked_problems(p: Program) -> Iterator[Problem]:

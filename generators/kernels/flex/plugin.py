@@ -27,6 +27,7 @@ from attnfuzz.generators.model.indices import Axis
 from attnfuzz.generators.model.problem import Problem
 from attnfuzz.generators.model.program import Argument, Program
 from attnfuzz.generators.model.scores import MaskedScore, ScoreMod
+from attnfuzz.generators.model.tree import changed
 from attnfuzz.generators.render.dense import may_hide_everything
 from attnfuzz.generators.render.expressions import Expr
 from attnfuzz.generators.render.mods import INDICES, Mod, mask_mod, on_grids, score_mod
@@ -300,25 +301,25 @@ class FlexPlugin(KernelPlugin[Flex]):
         return replace(kernel, enable_gqa=False)
 
     def fitted(self, program: Program) -> Program:
-        return replace(program, kernel=self._fitted(program))
+        return changed(program, kernel=self._fitted(program))
 
     def _fitted(self, p: Program) -> Flex:
         kernel = self.spec(p)
-        kernel = replace(kernel, enable_gqa=kernel.enable_gqa or is_grouped(p))
+        kernel = changed(kernel, enable_gqa=kernel.enable_gqa or is_grouped(p))
         if p.mask is None:
-            return replace(kernel, block_mask=None)
+            return changed(kernel, block_mask=None)
         spec = kernel.block_mask or BlockMaskSpec()
         depends = mask_axes(p.mask)
         batch, heads = spec.batch or "b" in depends, spec.heads or "h" in depends
         spare = spec.spare_batch if batch else 0
         inside = spec.steps_inside and bool(spec.steps) and spec.made == "outside"
         other = (spec.other[0] if batch else 0, spec.other[1] if heads else 0, *spec.other[2:])
-        fitting = replace(
+        fitting = changed(
             spec, batch=batch, heads=heads, spare_batch=spare, steps_inside=inside, other=other
         )
         if spec.paged is not None and not paging.pages_are_full(p, spec):
-            fitting = replace(fitting, paged=replace(spec.paged, kv_len=True))
-        return replace(kernel, block_mask=fitting)
+            fitting = changed(fitting, paged=changed(spec.paged, kv_len=True))
+        return changed(kernel, block_mask=fitting)
 
     def variants(self, program: Program) -> Iterator[tuple[str, Flex]]:
         if isinstance(program.kernel, Flex):

@@ -9,6 +9,7 @@ from attnfuzz.generators.kernels.graph.steps.step import Step
 from attnfuzz.generators.kernels.graph.types import live, trained
 from attnfuzz.generators.kernels.graph.values import ARGUMENTS, Unfit
 from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.model.tree import changed
 
 
 def fitted(program: Program, graph: Graph) -> Program:
@@ -25,10 +26,10 @@ def fitted(program: Program, graph: Graph) -> Program:
         return program
     returns = tuple(name for name in graph.returns if given[name])
     if returns and returns != graph.returns:
-        program, graph = _used(program, replace(graph, returns=returns))
+        program, graph = _used(program, changed(graph, returns=returns))
     reached = frozenset[str]().union(*given.values())
     wrt = tuple(name for name in training.wrt if name in reached)
-    return replace(program, training=replace(training, wrt=wrt))
+    return changed(program, training=changed(training, wrt=wrt))
 
 
 def _used(program: Program, graph: Graph) -> tuple[Program, Graph]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from attnfuzz.generators.kernels import padding
 from attnfuzz.generators.kernels.base import Body, Inputs, Meaning
@@ -15,6 +14,7 @@ from attnfuzz.generators.kernels.shared_refusals import AUTOGRAD
 from attnfuzz.generators.model.masks import Causal
 from attnfuzz.generators.model.problem import Problem
 from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.model.tree import changed
 from attnfuzz.generators.render.dense import dense_mask, full_shape
 from attnfuzz.generators.render.scene import Scene
 from attnfuzz.generators.render.sizes import tuple_of
@@ -158,14 +158,14 @@ class MultiheadAttentionPlugin(ModulePlugin[MultiheadAttention]):
         return MultiheadAttention(self_attention=kernel.self_attention, mode=kernel.mode)
 
     def fitted(self, program: Program) -> Program:
-        kernel, p = self.spec(program), replace(program, score_mod=None)
+        kernel, p = self.spec(program), changed(program, score_mod=None)
         if p.mask is None:
-            kernel = replace(kernel, mask_form="bool", mask_rank=2, is_causal=False)
+            kernel = changed(kernel, mask_form="bool", mask_rank=2, is_causal=False)
         elif kernel.is_causal and p.mask != Causal():
-            kernel = replace(kernel, is_causal=False)
+            kernel = changed(kernel, is_causal=False)
         if kernel.called == "module":
-            kernel = replace(kernel, separate_weights=False, static="none")
-        return replace(p, kernel=kernel)
+            kernel = changed(kernel, separate_weights=False, static="none")
+        return changed(p, kernel=kernel)
 
 
 def _parameters(scene: Scene, spec: MultiheadAttention) -> dict[str, tuple[int, ...]]:

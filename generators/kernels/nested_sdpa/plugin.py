@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning
 from attnfuzz.generators.kernels.nested_sdpa.refusals import REFUSALS
 from attnfuzz.generators.kernels.nested_sdpa.spec import NestedSdpa
 from attnfuzz.generators.model.problem import Problem, lengths
 from attnfuzz.generators.model.program import Program, Surround
+from attnfuzz.generators.model.tree import changed
 from attnfuzz.generators.render.scene import Scene, indented
 from attnfuzz.generators.render.sizes import Size, commas, plus
 
@@ -171,7 +171,7 @@ class NestedSdpaPlugin(KernelPlugin[NestedSdpa]):
         return NestedSdpa(made=kernel.made)
 
     def fitted(self, program: Program) -> Program:
-        return replace(program, mask=None, score_mod=None)
+        return changed(program, mask=None, score_mod=None)
 
 
 def least_length(kernel: NestedSdpa) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from attnfuzz.generators.kernels.base import Inputs
 from attnfuzz.generators.kernels.sdpa.spec import Sdpa
@@ -11,6 +10,7 @@ from attnfuzz.generators.model.expressions import mask_axes
 from attnfuzz.generators.model.masks import AllTrue, Causal
 from attnfuzz.generators.model.problem import Problem, lengths
 from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.model.tree import changed
 from attnfuzz.generators.render.dense import dense_mask, full_shape, hidden_scores
 from attnfuzz.generators.render.scene import Scene, dtype_argument
 from attnfuzz.generators.render.sizes import Size, commas
@@ -134,27 +134,27 @@ def fitted(p: Program, kernel: Sdpa) -> Sdpa:
     """The kernel with what its mask no longer allows set back."""
     plain = Sdpa()
     if p.mask is None:
-        return replace(
+        return changed(
             kernel, mask_form=plain.mask_form, broadcast=plain.broadcast,
             mask_rank=plain.mask_rank, mask_requires_grad=plain.mask_requires_grad,
             mask_bias=plain.mask_bias, mask_dtype=plain.mask_dtype, mask_layout=plain.mask_layout,
             mask_fill=plain.mask_fill,
         )  # fmt: skip
     if kernel.mask_form in ("is_causal", "upper_left") and p.mask != Causal():
-        kernel = replace(kernel, mask_form="bool")
+        kernel = changed(kernel, mask_form="bool")
     if kernel.mask_form == "lower_right" and any(problems(p, kernel)):
-        kernel = replace(kernel, mask_form="bool")
+        kernel = changed(kernel, mask_form="bool")
     if kernel.mask_form != "float":
-        kernel = replace(kernel, mask_bias=plain.mask_bias, mask_dtype=plain.mask_dtype)
+        kernel = changed(kernel, mask_bias=plain.mask_bias, mask_dtype=plain.mask_dtype)
     if kernel.dropout_p:
-        kernel = replace(kernel, mask_dtype=plain.mask_dtype)
+        kernel = changed(kernel, mask_dtype=plain.mask_dtype)
     if kernel.mask_form != "float" or not keeps_least(p, kernel):
-        kernel = replace(kernel, mask_fill=plain.mask_fill)
+        kernel = changed(kernel, mask_fill=plain.mask_fill)
     if not is_plain_tensor(kernel):
-        kernel = replace(kernel, mask_layout=plain.mask_layout)
+        kernel = changed(kernel, mask_layout=plain.mask_layout)
     depends = mask_axes(p.mask)
     broadcast = tuple(axis for axis in kernel.broadcast if axis not in depends)
     rank = kernel.mask_rank if broadcast == kernel.broadcast else 4
     if rank == 1 and kernel.input_rank == 4:
         rank = 2
-    return replace(kernel, broadcast=broadcast, mask_rank=rank)
+    return changed(kernel, broadcast=broadcast, mask_rank=rank)

@@ -22,6 +22,7 @@ from attnfuzz.generators.model.choices import choices
 from attnfuzz.generators.model.expressions import mask_axes
 from attnfuzz.generators.model.problem import Problem
 from attnfuzz.generators.model.program import Argument, Program
+from attnfuzz.generators.model.tree import changed
 from attnfuzz.generators.render.dense import may_hide_everything
 from attnfuzz.generators.render.scene import Scene
 from attnfuzz.generators.render.sizes import commas
@@ -159,12 +160,12 @@ class SdpaPlugin(KernelPlugin[Sdpa]):
         return replace(kernel, backend="math")
 
     def fitted(self, program: Program) -> Program:
-        return replace(program, kernel=self._fitted(program), score_mod=None)
+        return changed(program, kernel=self._fitted(program), score_mod=None)
 
     def _fitted(self, p: Program) -> Sdpa:
         kernel = self.spec(p)
         if not self.gqa_enabled(kernel):
-            kernel = replace(kernel, enable_gqa=is_grouped(p))
+            kernel = changed(kernel, enable_gqa=is_grouped(p))
         if p.mesh is not None and p.mesh.method is None:
             kernel = self.distributed(kernel)
         return attn_mask.fitted(p, kernel)

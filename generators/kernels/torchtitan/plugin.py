@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Literal
 
 from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning
@@ -16,6 +15,7 @@ from attnfuzz.generators.kernels.shared_refusals import AUTOGRAD, MESH
 from attnfuzz.generators.kernels.torchtitan.spec import Torchtitan
 from attnfuzz.generators.model.problem import Problem, lengths
 from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.model.tree import changed
 from attnfuzz.generators.render.mods import mask_mod
 from attnfuzz.generators.render.scene import Scene
 from attnfuzz.generators.render.sizes import commas
@@ -165,18 +165,18 @@ class TorchtitanPlugin(KernelPlugin[Torchtitan]):
         kernel = self.spec(program)
         if kernel.module == "sdpa":
             pattern: Literal["all", "causal"] = "all" if kernel.pattern == "all" else "causal"
-            kernel = replace(kernel, documents="none", pattern=pattern, block_size=128)
+            kernel = changed(kernel, documents="none", pattern=pattern, block_size=128)
         if kernel.documents == "none":
-            kernel = replace(kernel, sequences=Torchtitan().sequences)
+            kernel = changed(kernel, sequences=Torchtitan().sequences)
         if kernel.pattern not in ("window", "fixed_block"):
-            kernel = replace(kernel, window=Torchtitan().window)
+            kernel = changed(kernel, window=Torchtitan().window)
         if program.mesh is None or kernel.context_parallel == "none":
-            kernel = replace(kernel, context_parallel="none")
-            program = replace(program, mesh=None)
+            kernel = changed(kernel, context_parallel="none")
+            program = changed(program, mesh=None)
         elif kernel.module == "flex":
-            kernel = replace(kernel, context_parallel="plain", block_size=128)
+            kernel = changed(kernel, context_parallel="plain", block_size=128)
         mask = program.mask if kernel.module == "flex" else None
-        return replace(program, kernel=kernel, mask=mask, score_mod=None)
+        return changed(program, kernel=kernel, mask=mask, score_mod=None)
 
 
 def _imports(spec: Torchtitan, scene: Scene) -> list[str]:

@@ -15,6 +15,7 @@ from attnfuzz.generators.kernels.transformer_layer.spec import TransformerLayer
 from attnfuzz.generators.model.masks import Causal
 from attnfuzz.generators.model.problem import Problem
 from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.model.tree import changed
 from attnfuzz.generators.render.dense import dense_mask, full_shape
 from attnfuzz.generators.render.scene import Scene, dtype_argument
 from attnfuzz.generators.render.sizes import commas, tuple_of
@@ -187,31 +188,31 @@ class TransformerLayerPlugin(ModulePlugin[TransformerLayer]):
             yield replace(kernel, layer="encoder")
 
     def fitted(self, program: Program) -> Program:
-        kernel, p = self.spec(program), replace(program, score_mod=None)
+        kernel, p = self.spec(program), changed(program, score_mod=None)
         if not kernel.num_layers:
-            kernel = replace(kernel, final_norm=False)
+            kernel = changed(kernel, final_norm=False)
         if kernel.layer != "encoder" or not kernel.num_layers:
-            kernel = replace(kernel, enable_nested_tensor=True, mask_check=True)
+            kernel = changed(kernel, enable_nested_tensor=True, mask_check=True)
         if kernel.layer == "encoder":
-            kernel = replace(kernel, memory_mask=False, memory_padding=False)
+            kernel = changed(kernel, memory_mask=False, memory_padding=False)
         if kernel.layer != "transformer":
-            kernel = replace(kernel, source_mask=False, source_padding=False)
+            kernel = changed(kernel, source_mask=False, source_padding=False)
         else:
             hidden = rules.undefined_in_memory(kernel)
-            kernel = replace(kernel, memory_padding=kernel.memory_padding or hidden)
+            kernel = changed(kernel, memory_padding=kernel.memory_padding or hidden)
         if not kernel.memory_mask:
-            kernel = replace(kernel, memory_is_causal=False)
+            kernel = changed(kernel, memory_is_causal=False)
         if p.mask is None:
-            kernel = replace(kernel, mask_rank=2, is_causal="unsaid")
+            kernel = changed(kernel, mask_rank=2, is_causal="unsaid")
             if kernel.mask_form in ("biased", "square") or not rules.has_masks_of_its_own(kernel):
-                kernel = replace(kernel, mask_form="bool")
+                kernel = changed(kernel, mask_form="bool")
         elif p.mask != Causal():
             form = "float" if kernel.mask_form == "square" else kernel.mask_form
             said = "unsaid" if kernel.is_causal == "true" else kernel.is_causal
-            kernel = replace(kernel, mask_form=form, is_causal=said)
+            kernel = changed(kernel, mask_form=form, is_causal=said)
         if kernel.is_causal == "unsaid" and rules.looks_for_causal(p, kernel):
-            kernel = replace(kernel, is_causal="false")
-        return replace(p, kernel=kernel)
+            kernel = changed(kernel, is_causal="false")
+        return changed(p, kernel=kernel)
 
 
 def _module(scene: Scene, spec: TransformerLayer) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning
 from attnfuzz.generators.kernels.transformers import rules, seen
@@ -11,6 +10,7 @@ from attnfuzz.generators.kernels.transformers.refusals import REFUSALS
 from attnfuzz.generators.kernels.transformers.spec import Transformers
 from attnfuzz.generators.model.problem import Problem
 from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.model.tree import changed
 from attnfuzz.generators.render.scene import Scene, indented
 from attnfuzz.generators.render.sizes import total
 
@@ -97,7 +97,7 @@ class TransformersPlugin(KernelPlugin[Transformers]):
 
     def fitted(self, program: Program) -> Program:
         kernel = rules.fitted(program, self.spec(program))
-        return replace(program, kernel=kernel, score_mod=None)
+        return changed(program, kernel=kernel, score_mod=None)
 
 
 def _forward(spec: Transformers) -> tuple[str, str]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from attnfuzz.generators.kernels.transformers.spec import Transformers
 from attnfuzz.generators.model.expressions import mask_axes
 from attnfuzz.generators.model.problem import Problem, lengths
 from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.model.tree import changed
 
 DTYPES = ("float32", "bfloat16", "float16")
 """Eager attention has its softmax in float32, whatever comes in."""
@@ -82,11 +82,11 @@ def _argument_problems(p: Program, kernel: Transformers) -> Iterator[Problem]:
 def fitted(p: Program, kernel: Transformers) -> Transformers:
     """The kernel with what the program no longer allows set back."""
     if all(q_len == kv_len for _, q_len, kv_len in lengths(p)) and kernel.updates > 1:
-        kernel = replace(kernel, updates=1)
+        kernel = changed(kernel, updates=1)
     if kernel.cache == "none":
-        kernel = replace(kernel, updates=1)
+        kernel = changed(kernel, updates=1)
     if kernel.cache != "static":
-        kernel = replace(kernel, spare=0)
+        kernel = changed(kernel, spare=0)
     if p.mask is None:
-        kernel = replace(kernel, overlay="and")
-    return kernel if windowed(kernel) else replace(kernel, window=Transformers().window)
+        kernel = changed(kernel, overlay="and")
+    return kernel if windowed(kernel) else changed(kernel, window=Transformers().window)

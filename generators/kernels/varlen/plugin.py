@@ -13,6 +13,7 @@ from attnfuzz.generators.kernels.shared_refusals import AUTOGRAD
 from attnfuzz.generators.kernels.varlen.spec import Varlen
 from attnfuzz.generators.model.problem import Problem
 from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.model.tree import changed
 from attnfuzz.generators.render.scene import Scene
 from attnfuzz.generators.render.sizes import Size
 
@@ -132,14 +133,14 @@ class VarlenPlugin(KernelPlugin[Varlen]):
 
     def fitted(self, program: Program) -> Program:
         kernel = self.spec(program)
-        kernel = replace(kernel, enable_gqa=kernel.enable_gqa or is_grouped(program))
-        p = replace(program, kernel=kernel, mask=None, score_mod=None)
+        kernel = changed(kernel, enable_gqa=kernel.enable_gqa or is_grouped(program))
+        p = changed(program, kernel=kernel, mask=None, score_mod=None)
         half = {
-            name: replace(getattr(p, name), dtype="bfloat16")
+            name: changed(getattr(p, name), dtype="bfloat16")
             for name in ("q", "k", "v")
             if getattr(p, name).dtype not in DTYPES
         }
-        return replace(p, **half)
+        return changed(p, **half)
 
 
 def _cuts(length: Size, sequences: int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning
 from attnfuzz.generators.kernels.conditions import differentiates
@@ -12,6 +11,7 @@ from attnfuzz.generators.kernels.refusal import Refusal
 from attnfuzz.generators.kernels.yunchang.spec import Yunchang
 from attnfuzz.generators.model.problem import Problem, lengths
 from attnfuzz.generators.model.program import Mesh, Program
+from attnfuzz.generators.model.tree import changed
 from attnfuzz.generators.render.scene import Scene
 from attnfuzz.generators.render.sizes import commas
 
@@ -149,13 +149,13 @@ class YunchangPlugin(KernelPlugin[Yunchang]):
         """Lengths that the ranks can share are the next larger ones."""
         kernel, mesh = self.spec(program), program.mesh
         if kernel.ring in CAUSAL:
-            kernel = replace(kernel, causal=True)
-        p = replace(program, kernel=kernel, mask=None, score_mod=None)
+            kernel = changed(kernel, causal=True)
+        p = changed(program, kernel=kernel, mask=None, score_mod=None)
         if mesh is None:
             return p
         parts = mesh.world_size * (2 if kernel.ring == "zigzag" else 1)
         length = -(-max(p.shape.q_len, 1) // parts) * parts
-        return replace(p, shape=replace(p.shape, q_len=length, kv_len=length))
+        return changed(p, shape=changed(p.shape, q_len=length, kv_len=length))
 
 
 def _groups(scene: Scene, spec: Yunchang) -> list[str]:

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import cache
 from typing import (
-    TYPE_CHECKING,
     Annotated,
     Any,
     Literal,
@@ -30,10 +29,7 @@ Sort = Literal["node", "choice", "number", "real", "numbers", "list", "options",
 values. `numbers`: integers, always as many. `list`: a tuple of any length. `options`: text keys
 with plain values. `text`: text, enumerations included."""
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
-N = TypeVar("N", bound="DataclassInstance")
+N = TypeVar("N", bound=Any)  # a dataclass
 
 REQUIRED: Any = object()
 """Stands for the default of a field that has none."""

@@ -113,7 +113,7 @@ class Checks:
     def _drawn(self) -> Iterator[tuple[int, Program]]:
         """Programs that have all that a bucket needs of which more are to be checked, from the last
         shard on that a line is of."""
-        silent = [one for one in self._index.known_on(TARGET) if one.needs_trigger]
+        silent = [one for one in self._index.known.steered_clear_of(TARGET) if one.needs_trigger]
         mine = [line for line in self._lines if line["seed"] == self._config.seed]
         seen = {line["program"] for line in mine}
         shard = max((line["shard"] for line in mine), default=0)

@@ -23,7 +23,7 @@ from attnfuzz.generators.kernels.specs import Handwritten
 from attnfuzz.generators.model.codec import program_id
 from attnfuzz.generators.model.features import features
 from attnfuzz.generators.model.masks import Causal
-from attnfuzz.generators.model.outcome import Failure, Outcome
+from attnfuzz.generators.model.outcome import Failure, Layer, Outcome
 from attnfuzz.generators.model.program import Program, Shape
 from tests.support.fake_campaign import CONFIG, run
 from tests.support.fake_pool import FakePool, raised, wrong
@@ -240,6 +240,23 @@ def test_devices_of_one_sort_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyP
     found = load_known(CONFIG)
     for target, there in {"virtual-sm90": True, "cuda": True, "cpu": False, "npu": False}.items():
         assert (numbers.id in {b.id for b in found.explaining(found.buckets, target)}) is there
+
+
+def test_programs_are_drawn_clear_of_what_dynamo_does_for_any_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ship(monkeypatch, tmp_path)
+    numbers = shipped(tmp_path)
+    inductors = failure_of(raised("masks are broken"))
+    generated = shipped(tmp_path, failure=inductors)
+    traced = shipped(tmp_path, failure=replace(inductors, layer=Layer.DYNAMO))
+    known = load_known(CONFIG)
+
+    def ids(target: str) -> set[str]:
+        return {bucket.id for bucket in known.steered_clear_of(target)}
+
+    assert ids("cpu") == {numbers.id, generated.id, traced.id}
+    assert ids("virtual-sm90") == ids("npu") == {traced.id}
 
 
 def test_keys_and_triggers_are_those_of_today(

@@ -8,7 +8,7 @@ from attnfuzz.corpus.bucket import Bucket, assign, coarse, joined, outputs_agree
 from attnfuzz.corpus.known_issues import known_as
 from attnfuzz.corpus.signature import signature
 from attnfuzz.corpus.store.store import Store
-from attnfuzz.fuzz.campaign.known_buckets import Known, device_of
+from attnfuzz.fuzz.campaign.known_buckets import Known
 from attnfuzz.fuzz.campaign.save_case import keep_bucket
 from attnfuzz.generators.model.features import features
 from attnfuzz.generators.model.outcome import Failure
@@ -47,13 +47,6 @@ class BucketIndex:
     def keys(self) -> frozenset[str]:
         """The strong keys of all buckets."""
         return frozenset(bucket.strong for bucket in self.buckets)
-
-    def known_on(self, target: str) -> list[Bucket]:
-        """The buckets known from the beginning that have a case of the sort of device `target` is,
-        sorted by id."""
-        here = device_of(target)
-        there = [one for one in self.known.buckets if here in self.known.devices[one.id]]
-        return sorted(there, key=lambda one: one.id)
 
     def kinds(self) -> set[str]:
         """The kinds of the campaign's own buckets."""

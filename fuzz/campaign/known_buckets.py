@@ -39,6 +39,7 @@ from attnfuzz.corpus.known_issues import known_as
 from attnfuzz.corpus.signature import signature
 from attnfuzz.fuzz.campaign.config import CampaignConfig
 from attnfuzz.generators.model.features import features
+from attnfuzz.generators.model.outcome import Layer
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,17 @@ class Known:
             for one in buckets
             if not one.needs_trigger or one not in self or here in self.devices[one.id]
         ]
+
+    def steered_clear_of(self, target: str) -> list[Bucket]:
+        """Those that programs for `target` are drawn clear of, sorted by id: with a case of the
+        sort of device that it is, or of dynamo by their stack, which traces for any device."""
+        here = device_of(target)
+        there = [
+            one
+            for one in self.buckets
+            if here in self.devices[one.id] or (one.layer == Layer.DYNAMO and not one.needs_trigger)
+        ]
+        return sorted(there, key=lambda one: one.id)
 
     def with_own(self, own: Iterable[Bucket]) -> list[Bucket]:
         """`own`, a campaign's buckets, as far as they are known so labelled, and the others that

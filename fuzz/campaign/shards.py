@@ -95,7 +95,7 @@ class Shards:
     def _shard(self, index: int, target: str) -> Shard:
         # What is known from the beginning, and no more: the programs must not depend on what was
         # found when.
-        known = tuple(self._buckets.known_on(target)) if self._config.steering else ()
+        known = tuple(self._buckets.known.steered_clear_of(target)) if self._config.steering else ()
         return Shard(
             campaign_seed=self._config.seed,
             index=index,

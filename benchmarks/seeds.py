@@ -5,7 +5,8 @@
 `--first 4 --seeds 2` are the seeds 4 and 5.
 
 Each incident gets campaigns from one general configuration (benchmarks/incidents/campaign.yaml;
-that of cards that are not there is virtual.yaml) with different seeds. An incident that today's
+that of cards that are not there is virtual.yaml, those of other toolchains are systems.yaml and
+kernels.yaml) with different seeds. An incident that today's
 torch no longer has, or has on other hardware, is kept alive by a preload file beside the
 configuration, which says what it does; a kernel of its own is called by `function` programs. A
 campaign ends when a bucket of the right kind, whose title is the incident's, is minimized; printed
@@ -49,8 +50,9 @@ ONE_THING = (("compile_error", "graph_break"), ("no_valid_choices", "out_of_memo
 class Incident:
     """`kind` and a pattern of the bucket's title say what is to be found; `files` are preload
     files, none for torch as it is; `function` is the kernel that they define, `profile` one that
-    the campaign needs besides the general ones. `trained`: the minimized program has to have a
-    backward pass, and to pass on some other target of the campaign."""
+    the campaign needs besides the general ones; `system` is the kernel that the minimized program
+    has to have. `trained`: it has to have a backward pass, and to pass on some other target of the
+    campaign."""
 
     name: str
     kind: str
@@ -59,6 +61,7 @@ class Incident:
     function: UserFunction | None = None
     profile: str | None = None
     config: str = "campaign.yaml"
+    system: str | None = None
     trained: bool = False
 
     @property
@@ -72,16 +75,17 @@ class Incident:
 
     def holds(self, bucket: BucketView | Bucket, store: Store) -> bool:
         """Whether a minimized bucket of that kind and title is the incident's."""
-        if not self.trained:
-            return True
-        return any(
+        minimized = [row for row in store.failures(bucket=bucket.id) if row.best is not None]
+        if self.system is not None:
+            return any(row.best.kernel.kind == self.system for row in minimized if row.best)
+        return not self.trained or any(
             row.best is not None
             and row.best.training is not None
             and any(
                 name.startswith("target=") and what == "passes"
                 for name, what in store.variants(row.program_id).items()
             )
-            for row in store.failures(bucket=bucket.id)
+            for row in minimized
         )
 
 
@@ -121,6 +125,27 @@ INCIDENTS = (
     ),
     Incident("5-hang", "hang", "barrier", emulated("ranks_part_ways")),
 )  # fmt: skip
+
+
+def in_torchtitan(name: str, kind: str, title: str, *files: str) -> Incident:
+    """An incident in TorchTitan as it is installed, or with preload files of those names."""
+    paths = tuple(path for file in files for path in emulated(file))
+    return Incident(name, kind, title, paths, config="systems.yaml", system="torchtitan")
+
+
+IN_SYSTEMS = (
+    in_torchtitan(
+        "1-torchtitan", "compile_error", "call_id",
+        "torchtitan_mask_in_forward", "id_of_nested_function",
+    ),
+    Incident(
+        "2-flash-attn", "compile_error", "tensors_saved_with_vc_check|expected Tensor",
+        config="kernels.yaml", system="flash_attn",
+    ),
+    in_torchtitan("4-torchtitan", "type_mixing", "mixed torch.Tensor and DTensor"),
+    in_torchtitan("5-torchtitan", "hang", "barrier", "ranks_part_ways"),
+)  # fmt: skip
+"""Where it happened: in the systems' own code."""
 
 
 class Ended(Exception):
@@ -222,7 +247,7 @@ def main(
     header = ("incident", "seed", "CPU s", "programs", "buckets", "lines")
     table = Table(*header)
     missed = 0
-    for incident in (i for i in INCIDENTS if not names or i.name in names):
+    for incident in (i for i in (*INCIDENTS, *IN_SYSTEMS) if not names or i.name in names):
         for seed in range(first, first + seeds):
             minutes = 2 * cpu_minutes  # by the clock: CPU time is what ends it
             base = load_config(HERE / incident.config, seed=seed, minutes=minutes, workers=workers)

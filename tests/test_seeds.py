@@ -20,7 +20,8 @@ from attnfuzz.generators.kernels.specs import Flex, Function, Handwritten, NpuFu
 from attnfuzz.generators.model.masks import Causal, Documents
 from attnfuzz.generators.model.outcome import Layer
 from attnfuzz.generators.model.program import Call, Compile, Input, Mesh, Program, Shape, Training
-from benchmarks.seeds import HERE, INCIDENTS, Incident
+from attnfuzz.generators.strategies.swarm import PROFILES
+from benchmarks.seeds import HERE, IN_SYSTEMS, INCIDENTS, Incident
 from tests.support.kernels_toolchain import NO_TOOLCHAIN, TOOLCHAIN
 from tests.support.preload import preload
 
@@ -87,6 +88,15 @@ def test_every_incident_is_tried() -> None:
     assert set(SHOWS) == {incident.name for incident in INCIDENTS}
     assert load_config(HERE / "campaign.yaml").minutes * 2 == 15
     assert load_config(HERE / "virtual.yaml", toolchain=sys.executable).minutes * 2 == 20
+    for incident in IN_SYSTEMS:
+        assert load_config(HERE / incident.config, toolchain=sys.executable).minutes * 2 == 15
+        assert incident.system in profile_kernels(incident.config)
+
+
+def profile_kernels(config: str) -> set[str]:
+    """The kernels that programs of a configuration are drawn around."""
+    profiles = load_config(HERE / config, toolchain=sys.executable).profiles
+    return {kernel for name in profiles for kernel, _ in PROFILES[name].kernels}
 
 
 @pytest.mark.slow

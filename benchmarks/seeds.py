@@ -139,7 +139,7 @@ IN_SYSTEMS = (
         "torchtitan_mask_in_forward", "id_of_nested_function",
     ),
     Incident(
-        "2-flash-attn", "compile_error", "tensors_saved_with_vc_check|expected Tensor",
+        "2-flash-attn", "runtime_error", "tensors_saved_with_vc_check|expected Tensor",
         config="kernels.yaml", system="flash_attn",
     ),
     in_torchtitan("4-torchtitan", "type_mixing", "mixed torch.Tensor and DTensor"),

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from attnfuzz.actors.sandbox import procs
+from attnfuzz.actors.sandbox import procs, reaper
 from attnfuzz.actors.sandbox.scratch import Scratch, ScratchError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,7 +32,7 @@ def test_scratch_marks_processes_and_cleans_up(tmp_path: Path) -> None:
 OWNER = """
 import subprocess, sys
 sys.path.insert(0, {root!r})
-from attnfuzz.actors.sandbox import procs
+from attnfuzz.actors.sandbox import procs, reaper
 from attnfuzz.actors.sandbox.scratch import Scratch
 outer = Scratch.create({base!r})
 scratch = Scratch.create({base!r})
@@ -89,14 +89,36 @@ def test_what_was_killed_with_its_reaper_is_cleaned_up_after_by_the_next(tmp_pat
         assert len(list(tmp_path.iterdir())) == 3  # a live run is left alone
     reapers = reapers_of(owner)
     assert len(reapers) == 4  # each has forked one that outlives Ray's kill
-    for reaper in reapers:
-        reaper.kill()
+    for one in reapers:
+        one.kill()
     owner.kill()
     owner.wait()
     assert len(list(tmp_path.iterdir())) == 2 and procs.marked("ATTNFUZZ_RUN", run_id)
     with Scratch.create(tmp_path) as scratch:
         assert list(tmp_path.iterdir()) == [scratch.root]
         assert not procs.marked("ATTNFUZZ_RUN", run_id)
+
+
+def test_a_folder_without_a_lock_is_no_runs_after_a_minute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = tmp_path / "attnfuzz-0123abcd"
+    left.mkdir()
+    with Scratch.create(tmp_path):
+        assert left.exists()
+    monkeypatch.setattr("attnfuzz.actors.sandbox.scratch.UNLOCKED_S", 0.0)
+    with Scratch.create(tmp_path):
+        assert not left.exists()
+
+
+def test_folders_that_come_back_are_removed_too(tmp_path: Path) -> None:
+    """What is between a fork and an exec has no marker yet, and begins after the others died."""
+    again = "for i in 1 2 3 4 5 6 7 8; do sleep 0.05; mkdir -p $0/ray; done"
+    unmarked = {name: value for name, value in os.environ.items() if name != reaper.MARKER}
+    with Scratch.create(tmp_path) as scratch:
+        late = subprocess.Popen(["sh", "-c", again, scratch.root], env=unmarked)
+    late.wait()
+    assert not scratch.root.exists()
 
 
 def test_a_base_that_is_no_folder_is_one_sentence(tmp_path: Path) -> None:

@@ -13,6 +13,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+PF_KTHREAD = 0x200000
+"""The kernel's flag of threads of its own (`include/linux/sched.h`)."""
+
 
 @dataclass(frozen=True)
 class Process:
@@ -108,6 +111,22 @@ def marked(variable: str, value: str) -> list[int]:
         except OSError:  # ended meanwhile, or another user's
             continue
     return found
+
+
+def executing() -> list[int]:
+    """Processes in the middle of an exec, which show neither an environment nor a command."""
+    return [pid for pid in running() if _shows_nothing(pid)]
+
+
+def _shows_nothing(pid: int) -> bool:
+    about = Path(f"/proc/{pid}")
+    try:
+        if any((about / name).read_bytes() for name in ("cmdline", "environ")):
+            return False
+        fields = (about / "stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:  # ended meanwhile, or another user's
+        return False
+    return fields[0] not in b"ZX" and not int(fields[6]) & PF_KTHREAD
 
 
 def in_sessions(sessions: Iterable[int]) -> list[int]:

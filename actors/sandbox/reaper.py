@@ -19,7 +19,11 @@ import types
 from pathlib import Path
 
 MARKER = "ATTNFUZZ_RUN"
-SECOND_LOOK_S = 0.1  # a process in the middle of an exec shows no environment
+SECOND_LOOK_S = 0.1
+EXECUTING_S = (
+    5.0  # a process in the middle of an exec shows no environment; a busy machine has many
+)
+REMOVALS = 10
 
 
 def clean(root: Path, run_id: str) -> list[int]:
@@ -31,9 +35,15 @@ def clean(root: Path, run_id: str) -> list[int]:
         return sorted({pid for one in marked for pid in (one, *procs.descendants(one))})
 
     procs.kill_all(members)
-    time.sleep(SECOND_LOOK_S)
-    left = procs.kill_all(members)
-    files.remove_tree(root)
+    end = time.monotonic() + EXECUTING_S
+    for _ in range(REMOVALS):  # what was between a fork and an exec makes its folders again
+        time.sleep(SECOND_LOOK_S)
+        while procs.executing() and time.monotonic() < end:
+            time.sleep(0.01)
+        left = procs.kill_all(members)
+        if not root.exists():
+            break
+        files.remove_tree(root)
     return left
 
 

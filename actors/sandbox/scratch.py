@@ -8,12 +8,14 @@ import os
 import secrets
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import TracebackType
 
 from attnfuzz.actors.sandbox import reaper
 
 NAME, LOCK = "attnfuzz-", "lock"
+UNLOCKED_S = 60.0  # a run has its lock in no time
 
 
 def sweep(base: Path) -> None:
@@ -21,13 +23,17 @@ def sweep(base: Path) -> None:
     as a batch system or a container's end does."""
     for root in base.glob(f"{NAME}*"):
         with contextlib.suppress(OSError):
-            if root.stat().st_uid == os.getuid() and not _is_held(root / LOCK):
+            if root.stat().st_uid == os.getuid() and not _is_held(root):
                 reaper.clean(root, root.name.removeprefix(NAME))
 
 
-def _is_held(lock: Path) -> bool:
-    """Whether the run whose lock this is lives. Raises FileNotFoundError where it has none yet."""
-    with lock.open() as file:
+def _is_held(root: Path) -> bool:
+    """Whether the run whose folder this is lives, or may have made it just now. Raises OSError."""
+    try:
+        file = (root / LOCK).open()
+    except FileNotFoundError:
+        return time.time() - root.stat().st_ctime < UNLOCKED_S
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -262,9 +262,12 @@ def _of_hang(failure: Failure, program: Program) -> Signature:
     phase, kernel = phase_class(failure), _attention(program)
     # When ranks that have parted notice it, and where, is chance.
     cause = ("parted", kernel) if parted(failure) else (phase, *(frames or (kernel,)))
+    title = f"{kernel} attention hangs in the {phase} phase"
+    if failure.kind is not FailureKind.HANG:  # one rank got a message of another size, and ended
+        title = f"ranks of {kernel} attention are in different collectives in the {phase} phase"
     return Signature(
         strong=_key(FailureKind.HANG, *cause),
-        title=shortened(f"{kernel} attention hangs in the {phase} phase", _where(frames[::-1])),
+        title=shortened(title, _where(frames[::-1])),
         aliases=(_alias("hang", phase, kernel),),
         needs_trigger=True,
     )

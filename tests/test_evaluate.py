@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from attnfuzz.actors.scripts import run_repro
-from attnfuzz.corpus.signature import OTHER_SIZE
+from attnfuzz.corpus.signature import OTHER_SIZE, signature
 from attnfuzz.fuzz.pool.tasks import ReproRun, ReproTask
 from attnfuzz.fuzz.reduce.evaluate import reproduces
 from attnfuzz.generators.model.outcome import WAITING, Failure, FailureKind, Phase, Raised
+from attnfuzz.generators.model.program import Program
 
 
 def run(tmp_path: Path, text: str, **more: Any) -> list[ReproRun]:
@@ -78,6 +79,12 @@ def test_ranks_that_part_may_hang_or_abort() -> None:
         assert not reproduces(ReproRun(0, f"{OTHER_SIZE} in a warning"), failed)
         assert not reproduces(ReproRun(-6, "free(): invalid pointer"), failed)
     assert not reproduces(aborted, HANG) and not reproduces(hung, CRASH)
+    of_waits, of_aborts = signature(waits, Program()), signature(aborts, Program())
+    assert of_waits.strong == of_aborts.strong
+    assert of_waits.title.startswith("sdpa attention hangs in the ")
+    assert of_aborts.title.startswith(
+        "ranks of sdpa attention are in different collectives in the "
+    )
 
 
 def test_an_exception_must_be_the_recorded_one(tmp_path: Path) -> None:

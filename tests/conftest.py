@@ -102,7 +102,6 @@ def pytest_collection_finish() -> None:
     """From here on garbage is looked for in what the tests make, and in nothing older."""
     gc.enable()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
 
 
 LONGEST = (

@@ -75,17 +75,17 @@ class Incident:
 
     def holds(self, bucket: BucketView | Bucket, store: Store) -> bool:
         """Whether a minimized bucket of that kind and title is the incident's."""
-        minimized = [row for row in store.failures(bucket=bucket.id) if row.best is not None]
+        rows = store.failures(bucket=bucket.id)
+        programs = [(row.program_id, row.best) for row in rows if row.best is not None]
         if self.system is not None:
-            return any(row.best.kernel.kind == self.system for row in minimized if row.best)
+            return any(program.kernel.kind == self.system for _, program in programs)
         return not self.trained or any(
-            row.best is not None
-            and row.best.training is not None
+            program.training is not None
             and any(
                 name.startswith("target=") and what == "passes"
-                for name, what in store.variants(row.program_id).items()
+                for name, what in store.variants(met).items()
             )
-            for row in minimized
+            for met, program in programs
         )
 
 

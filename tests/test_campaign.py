@@ -243,7 +243,7 @@ def test_killed_at_any_event_and_resumed_it_finds_the_same(
         assert left["temporary"] == []
         if not died:
             break
-        event += 13
+        event += 9
     assert event > 30
 
 

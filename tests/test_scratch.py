@@ -32,7 +32,7 @@ def test_scratch_marks_processes_and_cleans_up(tmp_path: Path) -> None:
 OWNER = """
 import subprocess, sys
 sys.path.insert(0, {root!r})
-from attnfuzz.actors.sandbox import procs, reaper
+from attnfuzz.actors.sandbox import procs
 from attnfuzz.actors.sandbox.scratch import Scratch
 outer = Scratch.create({base!r})
 scratch = Scratch.create({base!r})

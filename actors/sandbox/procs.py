@@ -126,7 +126,7 @@ def _shows_nothing(pid: int) -> bool:
         fields = (about / "stat").read_bytes().rpartition(b")")[2].split()
     except OSError:  # ended meanwhile, or another user's
         return False
-    return fields[0] not in b"ZX" and not int(fields[6]) & PF_KTHREAD
+    return not int(fields[6]) & PF_KTHREAD
 
 
 def in_sessions(sessions: Iterable[int]) -> list[int]:

@@ -20,9 +20,7 @@ from pathlib import Path
 
 MARKER = "ATTNFUZZ_RUN"
 SECOND_LOOK_S = 0.1
-EXECUTING_S = (
-    5.0  # a process in the middle of an exec shows no environment; a busy machine has many
-)
+EXECUTING_S = 5.0  # at most: a process in the middle of an exec shows no environment
 REMOVALS = 10
 
 

@@ -168,7 +168,7 @@ def main(
         for one in degrees
         if each != "processes" or 1 < one <= MOST_PROCESSES
     ]
-    with Sandbox(toolchain, target=target) as sandbox:
+    with Sandbox(toolchain, target=target, limits=place.limits) as sandbox:
         for name in METHODS:
             if name.startswith(method):
                 found[name] = {

@@ -53,7 +53,7 @@ def keep(
         outputs=wrong_outputs(finding.original_failure),
     )
     with Scratch.create() as scratch:
-        if target.script_runs_here:
+        if target.script_runs_here(program):
             tried = _tried(finding, script, python, scratch.root, preload)
             bucket = replace(bucket, tried={program_id(program): tried})
         case = Case(

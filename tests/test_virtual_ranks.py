@@ -166,7 +166,7 @@ HALF = "q.dtype: expected float16 or bfloat16, as a card's flash takes no more, 
             shared(FlexContextParallel(), FLEX, **MANY, training=None),
             "mesh.world_size: expected 8 at most",
         ),
-        ("cuda", shared(AllGather()), "mesh: expected none, as cuda is one device"),
+        ("xpu", shared(AllGather()), "mesh: expected none, as xpu is one device"),
         (
             CARD,
             replace(PLAIN, mesh=Mesh(world_size=2), grad_mode="inference_mode"),

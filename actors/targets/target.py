@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
-from attnfuzz.actors.sandbox.job import Deadlines, Job, Limits, RefusalLike
+from attnfuzz.actors.sandbox.job import Deadlines, Job, Limits, RefusalLike, launched_ranks_of
 from attnfuzz.generators.kernels.registry import REGISTRY
 from attnfuzz.generators.methods.registry import method_of
 from attnfuzz.generators.model.compiling import AHEAD
-from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.model.program import Mesh, Program
 from attnfuzz.generators.render.module import source
 from attnfuzz.generators.strategies.swarm import CPU, PROFILES, Place
 
@@ -56,8 +56,9 @@ class Target(ABC):
 
     - `place`: what programs are drawn for it.
     - `limits`: what a program may use, unless a configuration says so.
-    - `ranks_seen`: how many run of a program of several ranks. "one" stands for all of them; with
-      "none" there are no such programs.
+    - `ranks_seen`: how many run of a program of several ranks: all of them; "simulated" ones alone,
+      which are threads of one process and share one device; "one", which stands for all of them;
+      with "none" there are no such programs.
     - `deterministic_gradients`: the same backward pass gives the same bits.
     - `seeded_by_cpu`: what a compiled checkpoint draws is seeded from the CPU's generator.
     - `heeds_kernel_options`: flex_attention's kernels run, whose options can change their numbers.
@@ -76,7 +77,7 @@ class Target(ABC):
     _: KW_ONLY
     place: Place = CPU
     limits: Limits = field(default_factory=Limits)
-    ranks_seen: Literal["all", "one", "none"] = "all"
+    ranks_seen: Literal["all", "simulated", "one", "none"] = "all"
     deterministic_gradients: bool = True
     seeded_by_cpu: bool = False
     heeds_kernel_options: bool = False
@@ -88,9 +89,18 @@ class Target(ABC):
     device_variables: tuple[str, ...] = ()
 
     @property
-    def script_runs_here(self) -> bool:
-        """Whether the script of a failure shows it on the machine that found it."""
-        return self.stand_in is None
+    def all_ranks(self) -> bool:
+        """Whether all ranks of a program of several are there."""
+        return self.ranks_seen in ("all", "simulated")
+
+    def script_runs_here(self, program: Program) -> bool:
+        """Whether the script of a failure of `program` shows it on the machine that found it: of
+        ranks that share one device it wants a device for each."""
+        return self.stand_in is None and not self._shares(program)
+
+    def _shares(self, program: Program) -> bool:
+        """Whether the ranks of `program` share a device that its script has one each of."""
+        return self.ranks_seen == "simulated" and launched_ranks_of(program) > 1
 
     # -- which programs ------------------------------------------------------------------------
 
@@ -107,15 +117,11 @@ class Target(ABC):
             if self.stand_in is None and kind in DEVICE_KERNELS:
                 return f"kernel.kind: {kind} runs on {self.name} over a stand-in only"
             return f"kernel.kind: {self.name} takes one of {', '.join(known)}, got {kind}"
-        if program.mesh is not None and self.ranks_seen == "none":
-            one = "device" if self.stand_in is None else "card"
-            return f"mesh: expected none, as {self.name} is one {one}"
-        if program.mesh is not None and program.mesh.module != "none" and self.ranks_seen != "all":
-            return f"mesh.module: expected none, as {self.name} has one rank, without data"
-        if program.mesh is not None and self.ranks_seen == "one" and program.grad_mode == INFERENCE:
-            return f"grad_mode: expected another with a mesh, as {self.name} has fake tensors"
+        if program.mesh is not None and (why := self._unfit_mesh(program, program.mesh)):
+            return why
         method = method_of(program)
-        for problem in method.problems_on(self.device, program) if method is not None else ():
+        problems = method.problems_on(self.device, program, self.all_ranks) if method else ()
+        for problem in problems:
             return f"{problem.key}: {problem.sentence}, on {self.name}"
         if program.compile is not None and program.compile.backend not in self.place.backends:
             has = ", ".join(name for name in self.place.backends if name != "none")
@@ -129,6 +135,24 @@ class Target(ABC):
             return f"kernel.kernel_options.{promises[0]}: a promise that its mask need not keep"
         return None
 
+    def _unfit_mesh(self, program: Program, mesh: Mesh) -> str | None:
+        """Why there are no such ranks here, as `unfit` says it."""
+        match self.ranks_seen:
+            case "none":
+                one = "device" if self.stand_in is None else "card"
+                return f"mesh: expected none, as {self.name} is one {one}"
+            case "simulated" if mesh.method is None:
+                return f"mesh.method: expected one, as {self.name} has no LocalTensorMode"
+            case "simulated" if mesh.ranks == "processes":
+                return f"mesh.ranks: expected simulated, as {self.name} is one device"
+            case "simulated" if mesh.module != "none":
+                return f"mesh.module: expected none, as {self.name} is one device"
+            case "one" if mesh.module != "none":
+                return f"mesh.module: expected none, as {self.name} has one rank, without data"
+            case "one" if program.grad_mode == INFERENCE:
+                return f"grad_mode: expected another with a mesh, as {self.name} has fake tensors"
+        return None
+
     def profiles(self, weights: Mapping[str, float], preload: bool = False) -> dict[str, float]:
         """Those of a campaign's profiles, with their weights, whose programs this target takes;
         `preload` as for `unfit`."""
@@ -136,10 +160,16 @@ class Target(ABC):
         return {
             name: weight
             for name, weight in weights.items()
-            if (PROFILES[name].ranks == "few" or self.ranks_seen != "none")
+            if PROFILES[name].ranks in self._ranks_drawn
             and fit.issuperset(kernel for kernel, _ in PROFILES[name].kernels)
             and any(backend in self.place.backends for backend, _ in PROFILES[name].backends)
         }
+
+    @property
+    def _ranks_drawn(self) -> tuple[str, ...]:
+        """Which `ranks` profiles may have that are drawn for it."""
+        some = {"none": ("few",), "simulated": ("few", "methods")}
+        return some.get(self.ranks_seen, ("few", "several", "methods"))
 
     # -- how they are run ----------------------------------------------------------------------
 
@@ -160,14 +190,14 @@ class Target(ABC):
             self.deadlines(on_cpu),
             target=self.name,
             plain=self.cpu_source(program),
-            one_process=self.ranks_seen != "all",
+            one_process=not self.all_ranks,
             deterministic_gradients=self.deterministic_gradients,
             seeded_by_cpu=self.seeded_by_cpu,
         )
 
     def source(self, program: Program) -> str:
         """The program as it is run here."""
-        return source(program, self.device)
+        return source(program, self.device, all_ranks=self.all_ranks)
 
     # -- how reports name it --------------------------------------------------------------------
 
@@ -179,9 +209,13 @@ class Target(ABC):
             found["card"] = f"{self.stand_in.device} (virtual: {self.stand_in.ran})"
         return found
 
-    @property
-    def script_note(self) -> str:
-        """What the script of a failure says of where it is to be run; empty for what ran."""
+    def script_note(self, program: Program) -> str:
+        """What the script of a failure of `program` says of where it is to be run; empty for what
+        ran."""
+        if self._shares(program):
+            count = launched_ranks_of(program)
+            found = "found by attnfuzz with simulated ranks that share one"
+            return f"For {count} devices, one for each rank: {found}, not run on {count} yet."
         if self.stand_in is None:
             return ""
         return f"For {self.stand_in.device}: {self.stand_in.found}, not run on such a device yet."

@@ -75,12 +75,12 @@ class Context:
         finding, target = investigation.finding, TARGETS[investigation.row.target]
         # A run that hangs is not made again with longer deadlines, so those are used at once.
         idle_s = target.deadlines(self.deadlines).times(PATIENCE).idle
-        # The script of a virtual target's failure needs the card.
+        # The script of a virtual target's failure needs the card, or one for each rank.
         task = ReproTask(
             script,
             self.config.python,
             str(self.scratch),
-            self.config.repro_runs if target.script_runs_here else 0,
+            self.config.repro_runs if target.script_runs_here(finding.best) else 0,
             repro_timeout(finding.failure, self.deadlines),
             idle_s,
             tuple(str(path) for path in self.config.preload),

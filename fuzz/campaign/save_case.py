@@ -15,7 +15,6 @@ from attnfuzz.corpus.case import Case, Preload, write_bucket, write_case, write_
 from attnfuzz.fuzz.campaign.investigation import Investigation
 from attnfuzz.generators.model.outcome import Failure
 from attnfuzz.generators.model.program import Program
-from attnfuzz.generators.render.module import source
 from attnfuzz.generators.render.repro import repro
 
 CORPUS = "corpus"
@@ -34,15 +33,22 @@ def script(
         return script_for(program, investigation.failure, target, by_value=by_value), True
     except Exception:  # any defect of ours: the finding matters more
         defects.append(traceback.format_exc())
-        return source(program, target.device), False
+        return target.source(program), False
 
 
 def script_for(
     program: Program, failure: Failure, target: Target, *, by_value: bool = False
 ) -> str:
     """The script that shows `failure` of `program` on `target`; `by_value` as in `repro`."""
-    where = target.script_note
-    return repro(program, failure, by_value=by_value, device=target.device, where=where)
+    where = target.script_note(program)
+    return repro(
+        program,
+        failure,
+        by_value=by_value,
+        device=target.device,
+        all_ranks=target.all_ranks,
+        where=where,
+    )
 
 
 def portable(evidence: Mapping[str, str]) -> dict[str, str]:

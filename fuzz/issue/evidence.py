@@ -132,7 +132,12 @@ def _shown(page: Page, here: Place, runs: int) -> tuple[IssueScript, list[ReproR
     target, ended = TARGETS[page.row.target], ""
     for way in ways(page.program, page.failure):
         script = issue_script(
-            page.program, page.failure, way, device=target.device, where=target.script_note
+            page.program,
+            page.failure,
+            way,
+            device=target.device,
+            all_ranks=target.all_ranks,
+            where=target.script_note(page.program),
         )
         first = run_repro(_task(page, script.text, here, 1))
         if not shows(first[0], script, page.failure):

@@ -57,7 +57,14 @@ class OwnKeys(Scene):
     @classmethod
     def of(cls, scene: Scene) -> OwnKeys:
         """`scene` with its queries for keys."""
-        return cls(scene.program, scene.device, scene.inputs_device, scene.times, scene.quoting)
+        return cls(
+            scene.program,
+            scene.device,
+            scene.inputs_device,
+            scene.times,
+            scene.all_ranks,
+            scene.quoting,
+        )
 
 
 def sees_first_key(mask: Mask | None) -> bool:

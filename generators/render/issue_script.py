@@ -73,12 +73,12 @@ def ways(program: Program, failure: Failure) -> tuple[Way, ...]:
 
 
 def issue_script(
-    program: Program, failure: Failure, way: Way, *, device: str = "cpu", where: str = ""
+    program: Program, failure: Failure, way: Way, *, device: str = "cpu", all_ranks: bool = False, where: str = ""
 ) -> IssueScript:
-    """The script that shows `failure` of `program`, judged in that one of `ways`; `device` and
-    `where` are as in `generators.render.repro`."""
+    """The script that shows `failure` of `program`, judged in that one of `ways`; `device`,
+    `all_ranks` and `where` are as in `generators.render.repro`."""
     times = "times" if failure.kind is FailureKind.COMPILE_TIME else ""
-    p = parts(program, device, device, times)
+    p = parts(program, device, device, times, all_ranks)
     writer = CheckWriter(p, failure)
     if way == "itself":
         check, message = _itself(p, failure), _raised(failure)
@@ -109,7 +109,7 @@ def issue_script(
     if device != "cpu" and failure.kind not in WHATEVER_THE_NUMBERS:
         blocks = [[drawn_on_cpu(line, device) for line in block] for block in blocks]
     head = "\n\n".join(filter(None, [title(failure), textwrap.fill(where, TITLE_WIDTH)]))
-    head += launched(program, device)
+    head += launched(p.scene)
     return IssueScript(f"{docstring(head)}\n\n{assemble(blocks, p)}", way, message)
 
 

@@ -26,23 +26,26 @@ def set_up(scene: Scene) -> list[str]:
     if mesh is None:
         return []
     if method is not None:
-        group = '"gloo"'
+        sharding = method.sharding(scene.program)
+        group = _real(scene, mesh.world_size)
         if _is_one(scene):
-            group = _fake(scene, mesh.world_size, method.sharding(scene.program).telling_rank)
-        elif mesh.world_size == 1:
-            group += ALONE
-        made = method.sharding(scene.program).device_mesh(scene.device)
-        lines = [f"dist.init_process_group({group})", f"MESH = {made}"]
-        return [*lines, *method.set_up(scene)]
+            group = _fake(scene, mesh.world_size, sharding.telling_rank)
+        made = f"MESH = {sharding.device_mesh(scene.device)}"
+        return [f"dist.init_process_group({group})", made, *method.set_up(scene)]
     group = _fake(scene, mesh.world_size, rank=0)
-    if not _is_one(scene) and mesh.world_size == 1:
-        group = f'"gloo"{ALONE}'
-    elif not _is_one(scene) and mesh.ranks == "processes":
-        group = '"gloo"'
+    if not _is_one(scene) and (mesh.world_size == 1 or mesh.ranks == "processes"):
+        group = _real(scene, mesh.world_size)
     return [
         f"dist.init_process_group({group})",
         f'MESH = init_device_mesh("{scene.device}", ({mesh.world_size},))',
     ]
+
+
+def _real(scene: Scene, world_size: int) -> str:
+    """A process group whose ranks are all there. A script's processes have a card each, which
+    `init_device_mesh` gives them by `LOCAL_RANK`."""
+    backend = "gloo" if scene.device == "cpu" else "nccl"
+    return f'"{backend}"{ALONE * (world_size == 1)}'
 
 
 def distributed(scene: Scene, names: list[str]) -> list[str]:
@@ -66,18 +69,18 @@ def _placed(name: str, placement: str) -> str:
     return f"{text}.redistribute(MESH, [Shard({DIMS[placement]})])"
 
 
-def launched(program: Program, device: str) -> str:
+def launched(scene: Scene) -> str:
     """How the script is started, for the end of its docstring; empty where it is one process."""
-    mesh = program.mesh
-    if mesh is None or not mesh.launched or device != "cpu":
+    mesh = scene.program.mesh
+    if mesh is None or not mesh.launched or _is_one(scene):
         return ""
     return f"\n\ntorchrun --nproc-per-node {mesh.world_size} repro.py\n"
 
 
 def _is_one(scene: Scene) -> bool:
-    """Whether this process is one rank, and there are no others: on a card or an NPU, where nothing
-    is computed."""
-    return scene.device != "cpu"
+    """Whether this process is one rank, and there are no others: on a card or an NPU that is not
+    there, so that nothing is computed."""
+    return scene.device != "cpu" and not scene.all_ranks
 
 
 def _fake(scene: Scene, world_size: int, rank: int) -> str:

@@ -9,11 +9,11 @@ from attnfuzz.generators.render.parts import DIRTY_MEMORY, Block, assemble, part
 from attnfuzz.generators.render.scene import indented
 
 
-def source(program: Program, device: str = "cpu") -> str:
+def source(program: Program, device: str = "cpu", *, all_ranks: bool = False) -> str:
     """The source of `program` (see "The source and the child that runs it" in ARCHITECTURE.md):
     a module that needs torch, and the kernel's package, and nothing else. `inputs` makes everything
-    on the CPU; what `attention` makes is on `device`."""
-    p = parts(program, device)
+    on the CPU; what `attention` makes is on `device`. `all_ranks` as in `Scene`."""
+    p = parts(program, device, all_ranks=all_ranks)
     blocks: list[Block] = []
     if program.dirty_memory:
         blocks.append(DIRTY_MEMORY)

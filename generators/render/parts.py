@@ -207,12 +207,16 @@ NPU = "import torch_npu"
 
 
 def parts(
-    program: Program, device: str = "cpu", inputs_device: str = "cpu", times: str = ""
+    program: Program,
+    device: str = "cpu",
+    inputs_device: str = "cpu",
+    times: str = "",
+    all_ranks: bool = False,
 ) -> Parts:
     """The parts of a valid program's rendering; see `Scene`."""
     method = method_of(program)
     program = method.written(program) if method is not None else program
-    scene = Scene(program, device, inputs_device, times)
+    scene = Scene(program, device, inputs_device, times, all_ranks)
     plugin = plugin_of(program)
     inputs = plugin.inputs(scene)
     if device == "npu" and NPU not in inputs.imports:

@@ -44,6 +44,7 @@ def repro(
     *,
     by_value: bool = False,
     device: str = "cpu",
+    all_ranks: bool = False,
     where: str = "",
     preload: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
@@ -52,10 +53,11 @@ def repro(
     decided by what lies in memory (a crash, a result that is not finite) may show as a wrong result
     as well: memory that was never written is NaN in one process and some number in the next.
     Everything is on `device`; where numbers may matter they are drawn on the CPU, as they were.
+    `all_ranks` as in `Scene`.
     `where` says in the script's docstring what it is for, in a sentence or two. `preload` are the
     texts of Python files, by name, that are to run first: each becomes a function."""
     times = "times" if failure.kind is FailureKind.COMPILE_TIME else ""
-    p = parts(program, device, device, times)
+    p = parts(program, device, device, times, all_ranks)
     check = in_place(p, check_for(p, failure, by_value))
     blocks: list[Block] = [] if device == "cpu" else [[f'torch.set_default_device("{device}")']]
     blocks += [check.first] if check.first else []
@@ -80,7 +82,7 @@ def repro(
         blocks = [[drawn_on_cpu(line, device) for line in block] for block in blocks]
     text = assemble(blocks, p)
     head = "\n\n".join(filter(None, [title(failure), textwrap.fill(where, TITLE_WIDTH)]))
-    head += launched(program, device)
+    head += launched(p.scene)
     first = "".join(_planted(name, planted) for name, planted in preload.items())
     return f"{docstring(head)}\n\n{first}{text}"
 

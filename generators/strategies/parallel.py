@@ -84,6 +84,9 @@ FLEX_IN = 50
 MOST_FLEX = 16
 """Ranks of such a program: each has a block of positions or two."""
 
+COSTS_LESS = 8
+"""Times as many multiply-adds may a program have whose ranks share a card."""
+
 FLEX_ON_CARD_IN = 4
 """One program in so many, where one rank stands for all and flex_attention trains."""
 
@@ -95,8 +98,8 @@ class Parallel:
         self.place = swarm.place
         self.most_compiled = LONGEST if self.place.one_rank else COMPILED_DEGREE
         self.of_npu = swarm.profile == "npu-parallel"
-        around = [one for one in METHODS if isinstance(one[1], AllGather | Ulysses | Heads)]
-        self.method, self.flex = weighted(*(around if self.of_npu else METHODS)), weighted(*FLEX)
+        known = [one for one in METHODS if self._takes(one[1])]
+        self.method, self.flex = weighted(*known), weighted(*FLEX)
         self.degree = weighted(
             (1, 1), (6, 2), (4, 3), (5, 4), (2, 5), (1, 6), (3, 8), (1, 16), (1, 32), (1, 64)
         )
@@ -127,6 +130,8 @@ class Parallel:
             (8, "normal"), (1, "large"), (1, "tiny"), (1, "one_hot"), (1, "negative")
         )
         self.masks, self.most = Masks(swarm), swarm.place.max_cost
+        if self.place.ranks == "simulated":
+            self.most *= COSTS_LESS
         self.has_mask = weighted((2, "none"), (4, "causal"), (4, "tree"))
         self.has_layout = one_in(4)
         self.float_mask = one_in(4)
@@ -141,6 +146,12 @@ class Parallel:
         self.module: Any = weighted((10, "none"), (2, "fsdp"), (1, "ddp"))
         self.ulysses = weighted((3, 1), (1, 2))
         self.lse = one_in(4)
+
+    def _takes(self, method: Method) -> bool:
+        """Whether the place has that method."""
+        if self.of_npu:
+            return isinstance(method, AllGather | Ulysses | Heads)
+        return self.place.ranks != "simulated" or not _replaces_sdpa(method)
 
     def draw(self, draw: Draw, backend: str) -> Program:
         """A valid program with a method; eager where it has too many ranks to compile for each."""
@@ -164,8 +175,10 @@ class Parallel:
         if p.training is not None and p.compile is None and draw(self.checkpoints):
             p = replace(p, surround=Surround(checkpoint="full"))
         around = self._in_module(draw, p) if p.compile is None else self._again(draw, p)
+        device, all_ranks = self.place.device, not self.place.one_rank
         for simpler in (around, p, replace(p, compile=None), replace(p, training=None)):
-            if not problems(simpler) and not any(plugin.problems_on(self.place.device, simpler)):
+            further = plugin.problems_on(device, simpler, all_ranks)
+            if not problems(simpler) and not any(further):
                 return simpler
         return _plain(mesh)
 
@@ -174,7 +187,7 @@ class Parallel:
         degree, (data, tensor) = draw(self.degree), draw(self.second)
         if isinstance(method, FlexContextParallel):
             degree, data, tensor = min(degree, MOST_FLEX, self.most_compiled), 1, 1
-        if (draw(self.apart) and not self.place.one_rank) or _replaces_sdpa(method):
+        if (draw(self.apart) and self.place.ranks == "all") or _replaces_sdpa(method):
             many = draw(self.many_apart) and not isinstance(method, FlexContextParallel)
             degree = 8 if many else draw(self.few)
             data, tensor = (data, tensor) if degree <= COMPILED_DEGREE else (1, 1)
@@ -186,7 +199,7 @@ class Parallel:
     def _in_module(self, draw: Draw, p: Program) -> Program:
         """The program within a module that FSDP2 or DDP wraps, which is none where that does not
         go."""
-        if p.training is None or p.mesh is None or self.place.one_rank:
+        if p.training is None or p.mesh is None or self.place.ranks != "all":
             return p
         module: Any = draw(self.module)
         if module == "none":

@@ -192,7 +192,8 @@ class Place:
     """What programs are drawn for: where tensors lie, as torch names it, how many multiply-adds an
     attention call may cost, and whether it is a GPU, where flex_attention trains, but takes no
     small head dimensions. `backends` are those of torch.compile that it has, "none" for eager.
-    `one_rank`: of any number of ranks it sees one alone, so that the others cost nothing.
+    `ranks`: those of a program of several, all as processes or "simulated", the latter alone, or
+    "one", so that the others cost nothing.
     `as_trained`: mostly of half precision, a tile of tokens or more, and the head dimensions of
     models where it is trained (a forward alone has small ones), in few calls; other programs take a
     GPU's compilers several times as long. `links`: there are libraries of the device that C++ can
@@ -203,10 +204,15 @@ class Place:
     max_cost: int = MAX_COST
     gpu: bool = False
     backends: tuple[str, ...] = BACKENDS
-    one_rank: bool = False
+    ranks: Literal["all", "simulated", "one"] = "all"
     as_trained: bool = False
     links: bool = True
     redraws: bool = True
+
+    @property
+    def one_rank(self) -> bool:
+        """Whether of any number of ranks it sees one alone."""
+        return self.ranks == "one"
 
 
 CPU = Place()

@@ -258,6 +258,6 @@ def install(turns: Turns) -> Meeting:
 
     multi_threaded_pg._install_threaded_pg()
     torch._C._distributed_c10d._set_thread_isolation_mode(True)
-    dist.Backend.register_backend(NAME, create, devices=["cpu"])
+    dist.Backend.register_backend(NAME, create, devices=["cpu", "cuda"])
     dist.init_process_group = partial(init_process_group)
     return meeting

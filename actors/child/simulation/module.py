@@ -70,7 +70,7 @@ class SimulatedModule(ProgramModule):
         given = [args, *(copy.deepcopy(args) for _ in self._modules[1:])]
         try:
             outputs: list[Outputs] = self._turns.each(
-                lambda rank: getattr(self._modules[rank], name)(function, given[rank])
+                lambda rank: _by_itself(getattr(self._modules[rank], name), function, given[rank])
             )
         except Stuck as stuck:
             eager = name == "_run_attention"
@@ -95,6 +95,13 @@ class SimulatedModule(ProgramModule):
                 mine, theirs = ([*one, "none"][min(at, len(one))] for one in (issued, first))
                 return _sequence(at + 1, rank, theirs, mine)
         return None
+
+
+def _by_itself(run: Callable[..., Outputs], *args: Any) -> Outputs:
+    """What `run` gives, with all of it done by this thread: autograd has a thread for each card,
+    which is no rank's."""
+    with torch.autograd.set_multithreading_enabled(False):
+        return run(*args)
 
 
 def _sequence(number: int, rank: int, theirs: str, mine: str) -> dict[str, Any]:

@@ -14,7 +14,8 @@ class Device:
     `visible` are the environment variables that say which of them a process sees, of which Ray sets
     the one of the maker's at hand; `module` has to be imported before torch knows it. `is_gpu`:
     Inductor compiles for it with Triton. `kernels` are the kinds that it takes, None for all but
-    those of one device; `own` are further ones of the latter."""
+    those of one device; `own` are further ones of the latter. `simulates`: programs of several
+    simulated ranks run on it, which share it."""
 
     label: str
     resource: str
@@ -23,6 +24,7 @@ class Device:
     is_gpu: bool = True
     kernels: tuple[str, ...] | None = None
     own: tuple[str, ...] = ()
+    simulates: bool = False
 
 
 NPU_KERNELS = ("npu_fusion_attention", "sdpa", "handwritten", "function")
@@ -34,6 +36,7 @@ DEVICES = {
         resource="GPU",
         visible=("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
         own=("varlen",),
+        simulates=True,
     ),
     "xpu": Device(
         label="XPU", resource="GPU", visible=("ZE_AFFINITY_MASK", "ONEAPI_DEVICE_SELECTOR")

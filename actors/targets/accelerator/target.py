@@ -61,9 +61,9 @@ TARGETS = tuple(
     AcceleratorTarget(
         name,
         name,
-        place=Place(name, gpu=device.is_gpu, as_trained=device.is_gpu),
+        place=Place(name, gpu=device.is_gpu, ranks="simulated", as_trained=device.is_gpu),
         limits=Limits(memory_mb=MEMORY_MB),
-        ranks_seen="none",
+        ranks_seen="simulated" if device.simulates else "none",
         deterministic_gradients=False,
         seeded_by_cpu=name == "cuda",
         heeds_kernel_options=True,

@@ -50,7 +50,7 @@ TARGETS = tuple(
         name,
         "cuda",
         place=Place(
-            "cuda", MAX_COST, gpu=True, one_rank=True, as_trained=True, links=False, redraws=False
+            "cuda", MAX_COST, gpu=True, ranks="one", as_trained=True, links=False, redraws=False
         ),
         ranks_seen="one",
         stand_in=StandIn(

@@ -44,7 +44,7 @@ TARGETS = tuple(
     VirtualNpuTarget(
         name,
         "npu",
-        place=Place("npu", MAX_COST, backends=BACKENDS, one_rank=True, redraws=False),
+        place=Place("npu", MAX_COST, backends=BACKENDS, ranks="one", redraws=False),
         ranks_seen="one",
         stand_in=StandIn(
             device=npu.name,

@@ -67,6 +67,7 @@ def diff(
     call: int,
     error: float | None = None,
     budget: float | None = None,
+    block: tuple[int, int] | None = None,
 ) -> Data:
     """The data of a `Diff`."""
     return {
@@ -76,6 +77,7 @@ def diff(
         "actual": str(actual),
         "error": error,
         "budget": budget,
+        "block": block,
         "call": call,
     }
 

@@ -16,7 +16,7 @@ import torch
 
 from attnfuzz.actors.child.outcomes import Data, diff
 from attnfuzz.actors.child.program_module import Outputs
-from attnfuzz.actors.oracles.error_budget import ErrorBudget
+from attnfuzz.actors.oracles.error_budget import BLOCK, Budgets, ErrorBudget
 from attnfuzz.actors.oracles.expectation import Expectation
 from attnfuzz.actors.oracles.oracle import Judged, Oracle, Run, fail_on
 
@@ -79,7 +79,7 @@ def judge(expectation: Expectation, actual: Outputs, eager: Outputs | None = Non
             nonfinite |= infinite is not None
             diffs.append(found)
             evidence[f"elements of {name}"] = comparison.elements()
-            evidence[f"error map of {name}"] = comparison.error_map(found["budget"])
+            evidence[f"error map of {name}"] = comparison.error_map()
     return Judgement(diffs, nonfinite, evidence)
 
 
@@ -112,6 +112,8 @@ class _Comparison:
         if not expectation.flushes:
             self.smallest *= self.eps
         self.error = (self.actual - self.expected).abs()
+        self.budget: float | torch.Tensor = torch.inf
+        """What was exceeded: the budget of the whole, or that of each element."""
         self.at = 0
 
     @classmethod
@@ -156,27 +158,46 @@ class _Comparison:
         return self._diff(f"{int(wrong.sum())} of {wrong.numel()} elements not finite", None, None)
 
     def wrong(self) -> Data | None:
-        """The largest error, if it exceeds the budget."""
+        """The largest error, if it exceeds the budget of the whole, or else the one that exceeds
+        the budget of its block by most."""
         judged = self.judged & self.actual.isfinite()
         if not bool(judged.any()):
             return None
         error = torch.where(judged, self.error, -1.0)
-        self.at = int(error.argmax())
-        largest = float(error[self.at])
-        yardsticks = [other[judged] for other in self.others]
-        allowed = ErrorBudget(self.expected[judged], yardsticks, self.eps, self.smallest)
-        budget = allowed.without_noise()
-        if largest <= budget:
+        allowed = ErrorBudget(self.expected, self.others, judged, self.eps, self.smallest)
+        found = self._above(error, allowed.without_noise())
+        if found is None:
             return None
         deviation = self.expectation.deviation(self.name)
-        if deviation is not None:
-            of_judged = deviation.reshape(-1)[judged]
-            if not bool(of_judged.isfinite().all()):
-                return None
-            budget = allowed.with_noise(of_judged)
-        return self._diff("", largest, budget) if largest > budget else None
+        if deviation is None:
+            return found
+        flat = deviation.reshape(-1)
+        if not bool(flat[judged].isfinite().all()):
+            return None
+        return self._above(error, allowed.with_noise(flat))
 
-    def _diff(self, note: str, error: float | None, budget: float | None) -> Data:
+    def _above(self, error: torch.Tensor, budgets: Budgets) -> Data | None:
+        self.at = int(error.argmax())
+        largest = float(error[self.at])
+        if largest > budgets.whole:
+            self.budget = budgets.whole
+            return self._diff("", largest, budgets.whole)
+        self.budget = budgets.of_elements(error.numel())
+        self.at = int((error - self.budget).argmax())
+        largest, budget = float(error[self.at]), float(self.budget[self.at])
+        if largest <= budget:
+            return None
+        start = self.at - self.at % BLOCK
+        stop = min(start + BLOCK, error.numel())
+        return self._diff("", largest, budget, (start, stop))
+
+    def _diff(
+        self,
+        note: str,
+        error: float | None,
+        budget: float | None,
+        block: tuple[int, int] | None = None,
+    ) -> Data:
         place = _index(self.at, self.shape)
         actual = f"{float(self.actual[self.at]):.9g} at {place}"
         return diff(
@@ -187,11 +208,12 @@ class _Comparison:
             call=self.expectation.call,
             error=error,
             budget=budget,
+            block=block,
         )
 
     def elements(self) -> str:
         """The worst few elements, for a person."""
-        badness = torch.where(self.actual.isfinite(), self.error, torch.inf)
+        badness = torch.where(self.actual.isfinite(), self._ratio(), torch.inf)
         badness = torch.where(self.judged, badness, -1.0)
         lines = ["index  expected  actual"]
         for at in badness.topk(min(SHOWN, badness.numel())).indices.tolist():
@@ -199,10 +221,16 @@ class _Comparison:
             lines.append(f"{_index(at, self.shape)}  {pair}")
         return "\n".join(lines)
 
-    def error_map(self, budget: float | None) -> str:
-        """Where in the last two dimensions the error is above `budget`, a character for each place,
-        which stands for the worst element there of the other dimensions."""
-        error = torch.where(self.actual.isfinite(), self.error / (budget or torch.inf), torch.inf)
+    def _ratio(self) -> torch.Tensor:
+        """The error of each element, and over the budget where that is known."""
+        if isinstance(self.budget, float) and self.budget == torch.inf:
+            return self.error
+        return self.error / self.budget
+
+    def error_map(self) -> str:
+        """Where in the last two dimensions the error is above the budget, a character for each
+        place, which stands for the worst element there of the other dimensions."""
+        error = torch.where(self.actual.isfinite(), self.error / self.budget, torch.inf)
         error = torch.where(self.judged, error, 0.0)
         rows, columns = (1, 1, *self.shape)[-2:]
         worst = error.reshape(-1, rows, columns).amax(0)

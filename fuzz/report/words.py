@@ -38,7 +38,7 @@ def _disagreement(diff: Diff) -> str:
     times = f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.3g}"
     return (
         f"{told}: off by {diff.error:.3g}, {times} times the {diff.budget:.3g} that rounding "
-        "explains."
+        f"explains{' there' if diff.block is not None else ''}."
     )
 
 

@@ -11,6 +11,9 @@ from pydantic import Field
 
 from attnfuzz.generators.model.indices import STRICT
 
+Element = Annotated[int, Field(ge=0)]
+"""An index into the elements of a tensor, flat."""
+
 
 class FailureKind(StrEnum):
     """The closed list of ways to fail."""
@@ -121,7 +124,9 @@ def said(message: str) -> str:
 @dataclass(frozen=True, kw_only=True)
 class Diff:
     """A disagreement about one `output` ("out", "lse", "dq", …) of one call. `what` names the
-    property ("value", "stride", "dtype", …); `error` and `budget` are absolute, for values only."""
+    property ("value", "stride", "dtype", …); `error` and `budget` are absolute, for values only.
+    `block`: the budget is that of the elements from the first of these to before the second, in the
+    order of their indices; without it that of the whole output."""
 
     __pydantic_config__ = STRICT
     output: str
@@ -130,6 +135,7 @@ class Diff:
     actual: str
     error: float | None = None
     budget: float | None = None
+    block: tuple[Element, Element] | None = None
     call: Annotated[int, Field(ge=0, le=1000)] = 0
 
 

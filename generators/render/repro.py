@@ -191,5 +191,7 @@ def title(failure: Failure) -> str:
 def _difference(failure: Failure) -> str:
     diff = failure.diffs[0]
     if diff.error is not None and diff.budget is not None:
-        return f"{diff.output} is off by {diff.error:.3g}, rounding explains {diff.budget:.3g}"
+        there = " there" if diff.block is not None else ""
+        off = f"{diff.output} is off by {diff.error:.3g}"
+        return f"{off}, rounding explains {diff.budget:.3g}{there}"
     return f"{diff.what} of {diff.output}: expected {diff.expected}, got {diff.actual}"

@@ -25,6 +25,7 @@ from attnfuzz.generators.methods.specs import (
 from attnfuzz.generators.model.masks import Causal
 from attnfuzz.generators.model.outcome import FailureKind, Outcome
 from attnfuzz.generators.model.program import Compile, Input, Mesh, Program, Shape, Training
+from attnfuzz.generators.model.validity import problems
 from tests.support.gpu import gpu_is_there
 
 pytestmark = [
@@ -34,8 +35,9 @@ pytestmark = [
 
 CUDA = TARGETS["cuda"]
 FUSED: Kernel = Sdpa(mask_form="is_causal")
+MASKED: Kernel = Sdpa()
 MATH: Kernel = Sdpa(backend="math")
-MASKED: Kernel = Flex(block_mask=BlockMaskSpec())
+FLEX: Kernel = Flex(block_mask=BlockMaskSpec())
 
 
 def shared(method: Any, kernel: Kernel, degree: int = 4, length: int = 512) -> Program:
@@ -57,7 +59,7 @@ def sandbox() -> Iterator[Sandbox]:
 
 def run(sandbox: Sandbox, program: Program, instead: tuple[str, str] = ("", "")) -> Outcome:
     """The outcome on the GPU; of the source with one text in the place of another."""
-    assert CUDA.unfit(program) is None
+    assert problems(program) == [] and CUDA.unfit(program) is None
     text = CUDA.source(program)
     assert instead[0] in text
     job = CUDA.job(program, for_program(program), Deadlines())
@@ -67,13 +69,13 @@ def run(sandbox: Sandbox, program: Program, instead: tuple[str, str] = ("", ""))
 @pytest.mark.parametrize(
     "program",
     [
-        shared(AllGather(), FUSED),
-        shared(Ulysses(by="collective"), FUSED),
+        shared(AllGather(), MASKED),
+        shared(Ulysses(by="collective"), MASKED),
         shared(Ring(order="zigzag"), MATH),
         shared(ContextParallel(rotate="alltoall", balance="head_tail"), FUSED),
         shared(ContextParallel(), FUSED, degree=32),
-        shared(FlexContextParallel(), MASKED),
-        replace(shared(Ulysses(), FUSED), compile=Compile()),
+        shared(FlexContextParallel(), FLEX),
+        replace(shared(Ulysses(), MASKED), compile=Compile()),
     ],
     ids=["all_gather", "ulysses", "ring", "head_tail", "32 ranks", "flex", "compiled"],
 )
@@ -84,7 +86,7 @@ def test_ranks_of_one_gpu_have_the_numbers_of_the_whole(sandbox: Sandbox, progra
 
 def test_a_wrong_gradient_on_one_rank_is_found(sandbox: Sandbox) -> None:
     program = shared(ContextParallel(), FUSED)
-    twice = "t.register_hook(lambda g: g * (1 + (dist.get_rank() == 2)))"
+    twice = "t.register_hook(lambda g: g * (1 + (dist.get_rank() == 0)))"
     wrong = ("    return DTensor", f"    [{twice} for t in (q,)]\n    return DTensor")
     failure = run(sandbox, program, wrong).failure
     assert failure is not None and failure.kind is FailureKind.WRONG_RESULT
@@ -93,6 +95,6 @@ def test_a_wrong_gradient_on_one_rank_is_found(sandbox: Sandbox) -> None:
 
 def test_ranks_that_wait_for_one_another_are_told_at_once(sandbox: Sandbox) -> None:
     parted = ("    return DTensor", "    dist.get_rank() or dist.barrier()\n    return DTensor")
-    failure = run(sandbox, shared(AllGather(), FUSED), parted).failure
+    failure = run(sandbox, shared(AllGather(), MASKED), parted).failure
     assert failure is not None and failure.kind is FailureKind.HANG
     assert "rank 0: waits in barrier" in failure.evidence["ranks"]

@@ -38,7 +38,6 @@ from attnfuzz.generators.model.program import (
     Compile,
     Input,
     Layout,
-    Mesh,
     Program,
     Shape,
     Surround,

@@ -157,7 +157,7 @@ def test_a_worker_on_two_nodes_is_another_hardware() -> None:
 def test_several_nodes_are_for_targets_whose_programs_have_ranks() -> None:
     of_cuda = {"targets": ["cuda"], "workers": {"cuda": {"nodes": 2, "count": 1}}}
     config = config_from_data(of_cuda | {"ray_address": "auto"}, "test")
-    expected = "cuda.nodes: expected 1, as cuda runs no programs of several ranks, got 2"
+    expected = "cuda.nodes: expected 1, as cuda runs no ranks as processes, got 2"
     with pytest.raises(ConfigError, match=expected):
         check_workers(config, "test")
 

@@ -111,7 +111,7 @@ def _check_nodes(
             expected = "1, as there is no cluster (ray_address)"
             raise ConfigError(f"{mismatch(f'{where}.nodes', expected, str(one.nodes))}.")
         if TARGETS[target].ranks_seen != "all":
-            expected = f"1, as {target} runs no programs of several ranks"
+            expected = f"1, as {target} runs no ranks as processes"
             raise ConfigError(f"{mismatch(f'{where}.nodes', expected, str(one.nodes))}.")
         if one.count == "auto":
             expected = "a number, as each has several nodes"

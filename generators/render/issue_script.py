@@ -73,7 +73,13 @@ def ways(program: Program, failure: Failure) -> tuple[Way, ...]:
 
 
 def issue_script(
-    program: Program, failure: Failure, way: Way, *, device: str = "cpu", all_ranks: bool = False, where: str = ""
+    program: Program,
+    failure: Failure,
+    way: Way,
+    *,
+    device: str = "cpu",
+    all_ranks: bool = False,
+    where: str = "",
 ) -> IssueScript:
     """The script that shows `failure` of `program`, judged in that one of `ways`; `device`,
     `all_ranks` and `where` are as in `generators.render.repro`."""

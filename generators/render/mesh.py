@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.methods.registry import method_of
-from attnfuzz.generators.model.program import Mesh, Program
+from attnfuzz.generators.model.program import Mesh
 from attnfuzz.generators.render.scene import Scene
 
 DIMS = {"batch": 0, "heads": 1, "length": 2, "head_dim": 3}

@@ -29,8 +29,8 @@ PROJECTED_NAMES = {"B": "x.shape[0]", "Lq": "x.shape[1]", "Lkv": "context.shape[
 class Scene:
     """A program being rendered, for a `device` of torch's; what it is given is made on
     `inputs_device`. Extents are integers, or the names B, Lq and Lkv where the program makes
-    several calls; `times` is a name for how often repeated steps are done. `all_ranks`: of a program
-    of several ranks all are there, as they always are on a CPU; without it this process is one of
+    several calls; `times` is a name for how often repeated steps are done. `all_ranks`: those of a
+    program of several are all there, as they always are on a CPU; without it this process is one of
     them, of a group whose others are not there.
     Text from outside is written as names of `quoting`."""
 

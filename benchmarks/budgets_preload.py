@@ -2,8 +2,8 @@
 
 It is copied into a folder. At each comparison a line of JSON is added to `budgets.jsonl` beside it:
 {"output": "dq", "whole": 0.02, "block": 0.08, "small": 0.01}. `whole` and `block` are the largest
-error over the budget of the whole and that of its block, with noise where that is drawn; `small` is
-the smallest block's budget over that of the whole.
+error over the budget of the whole and that of its block, with noise where the error is not far
+below; `small` is the smallest block's budget over that of the whole.
 """
 
 import json
@@ -13,35 +13,39 @@ from typing import Any
 import torch
 
 from attnfuzz.actors.oracles import numbers
-from attnfuzz.actors.oracles.error_budget import Budgets
+from attnfuzz.actors.oracles.error_budget import Budgets, ErrorBudget
 
 NOTED = Path(__file__).resolve().with_name("budgets.jsonl")
 
-latest: dict[str, Any] = {}
-above, wrong = numbers._Comparison._above, numbers._Comparison.wrong
+NEAR = 0.3
+"""Of the budget without noise: beyond, the one with noise is compared too."""
+
+wrong = numbers._Comparison.wrong
 
 
-def noting_above(self: Any, error: torch.Tensor, budgets: Budgets) -> Any:
-    """As before; `latest` has what was compared."""
-    own = budgets.of_elements(error.numel())
-    whole = budgets.whole or 1.0
-    latest.update(
-        whole=float(error.max()) / whole,
-        block=float((error / own).nan_to_num(nan=0.0).max()),
-        small=float(budgets.blocks.min()) / whole,
-    )
-    return above(self, error, budgets)
+def compared(error: torch.Tensor, budgets: Budgets) -> dict[str, float]:
+    """The largest errors over their budgets, and how small these are."""
+    own, whole = budgets.of_elements(error.numel()), budgets.whole or 1.0
+    return {
+        "whole": float(error.max()) / whole,
+        "block": float((error / own).nan_to_num(nan=0.0).max()),
+        "small": float(budgets.blocks.min()) / whole,
+    }
 
 
-def noting_wrong(self: Any) -> Any:
-    """As before; writes what the last comparison has seen."""
-    latest.clear()
-    found = wrong(self)
-    if latest:
+def noting(self: Any) -> Any:
+    """As before; writes how near it was."""
+    judged = self.judged & self.actual.isfinite()
+    if bool(judged.any()):
+        error = torch.where(judged, self.error, 0.0)
+        allowed = ErrorBudget(self.expected, self.others, judged, self.eps, self.smallest)
+        found = compared(error, allowed.without_noise())
+        deviation = self.expectation.deviation(self.name) if found["block"] > NEAR else None
+        if deviation is not None and bool(deviation.reshape(-1)[judged].isfinite().all()):
+            found = compared(error, allowed.with_noise(deviation.reshape(-1)))
         with NOTED.open("a") as noted:
-            noted.write(json.dumps({"output": self.name, **latest}) + "\n")
-    return found
+            noted.write(json.dumps({"output": self.name, **found}) + "\n")
+    return wrong(self)
 
 
-numbers._Comparison._above = noting_above  # type: ignore[method-assign]
-numbers._Comparison.wrong = noting_wrong  # type: ignore[method-assign]
+numbers._Comparison.wrong = noting  # type: ignore[method-assign]

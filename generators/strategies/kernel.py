@@ -32,6 +32,11 @@ def scales(swarm: Swarm) -> SearchStrategy[float | None]:
     return st.sampled_from(SCALES if swarm.has("any.scale") else (None,))
 
 
+def scales_above_0(swarm: Swarm) -> SearchStrategy[float | None]:
+    """A kernel's scale, for systems: what fused SDPA makes of others is met without one."""
+    return scales(swarm).filter(lambda scale: scale is None or scale > 0)
+
+
 @dataclass(frozen=True)
 class Parts:
     """What the parts of a program are drawn with, for one swarm."""

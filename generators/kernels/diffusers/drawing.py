@@ -21,7 +21,7 @@ class Drawing(kernel.Drawing):
         self.backend = weighted((4, "native"), (2, "_native_math"), (4, "flex"))
         self.masked = weighted((2, "none"), (2, "causal"), (3, "padding"), (5, "mask"))
         self.form: Any = weighted((3, "bool"), (2, "float"))
-        self.scale = kernel.scales(parts.swarm)
+        self.scale = kernel.scales_above_0(parts.swarm)
         self.checkpoint = one_in(8)
 
     def draw(self, draw: Draw, backend: str) -> Program:

@@ -40,7 +40,7 @@ class Drawing(kernel.Drawing):
         self.checkpoint = weighted((3, "none"), (2, "full"), (2, "selective"))
         self.has_mask = one_in(5)
         self.as_projected = one_in(2)
-        self.scale = kernel.scales(parts.swarm)
+        self.scale = kernel.scales_above_0(parts.swarm)
         here = not parts.swarm.place.gpu and parts.swarm.has("mesh")
         self.parallel = one_in(4) if here else st.just(False)
         self.ranks = weighted((4, 2), (3, 4), (1, 3), (1, 8))

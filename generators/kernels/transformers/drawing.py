@@ -47,7 +47,7 @@ class Drawing(kernel.Drawing):
         self.outside = one_in(4)
         self.fresh = one_in(6)
         self.new = weighted((6, 1), (1, 2), (1, 3), (1, 9), (1, 40))
-        self.scale = kernel.scales(parts.swarm)
+        self.scale = kernel.scales_above_0(parts.swarm)
         self.softcap = weighted((8, 0.0), (1, 2.0), (1, 50.0))
 
     def draw(self, draw: Draw, backend: str) -> Program:

@@ -32,17 +32,17 @@ class Drawing(kernel.Drawing):
         self.trains = one_in(20)
         self.bshd = st.booleans()
         self.again = one_in(4)
-        self.scale = kernel.scales(parts.swarm)
+        self.scale = kernel.scales_above_0(parts.swarm)
 
     def draw(self, draw: Draw, backend: str) -> Program:
         ranks, ring = draw(self.ranks), draw(self.ring)
         ulysses = draw(self.ulysses)
         ulysses = ulysses if ranks % ulysses == 0 else ranks
-        parts = ranks * (2 if ring == "zigzag" else 1)
+        parts = ranks * (2 if ring in CAUSAL else 1)
         shape = self._shape(draw, ulysses, parts)
         alone = ulysses == ranks and ring != "basic_pytorch"
         attn_type: Any = "torch_math" if alone and draw(self.math) else "torch_flash"
-        dtype = draw(self.inputs.dtypes_and_double)[0]
+        dtype = draw(self.inputs.dtypes)[0]
         lie = [BSHD] * 3 if draw(self.bshd) else [draw(layouts()) for _ in range(3)]
         q, k, v = (Input(dtype=dtype, layout=layout) for layout in lie)
         calls: tuple[Call, ...] = ()

@@ -38,6 +38,12 @@ def compiles_a_ring(program: Program) -> bool:
     return program.compile is not None and mesh.world_size > kernel.ulysses
 
 
+def parts_of_a_rank(kernel: Yunchang) -> int:
+    """The least number of positions that each rank has to have: zigzag cuts them in two, and strip
+    calls the kernel without the first or the last of them."""
+    return 2 if kernel.ring in CAUSAL else 1
+
+
 class YunchangPlugin(KernelPlugin[Yunchang]):
     """Every rank has all of q, k and v, takes its part, and puts the results together again:
     DTensor does both, so that gradients are those of the whole."""
@@ -104,7 +110,7 @@ class YunchangPlugin(KernelPlugin[Yunchang]):
         if (mesh.q, mesh.k, mesh.v, mesh.plain_mask) != ("replicate",) * 3 + (False,):
             yield Problem("mesh", "expected q, k and v to be whole on every rank: yunchang cuts")
         ring, rest = divmod(mesh.world_size, kernel.ulysses)
-        parts = mesh.world_size * (2 if kernel.ring == "zigzag" else 1)
+        parts = mesh.world_size * parts_of_a_rank(kernel)
         shape = p.shape
         for key, wrong, why in (
             ("mask", p.mask is not None, "none: yunchang has causal"),
@@ -128,6 +134,8 @@ class YunchangPlugin(KernelPlugin[Yunchang]):
         ):
             if wrong:
                 yield Problem(key, f"expected {why}")
+        if p.q.dtype == "float64":
+            yield Problem("q.dtype", "expected another: yunchang merges blocks in float32")
         for name in ("k", "v"):
             if getattr(p, name).dtype != p.q.dtype:
                 yield Problem(f"{name}.dtype", "expected q's")
@@ -153,7 +161,7 @@ class YunchangPlugin(KernelPlugin[Yunchang]):
         p = changed(program, kernel=kernel, mask=None, score_mod=None)
         if mesh is None:
             return p
-        parts = mesh.world_size * (2 if kernel.ring == "zigzag" else 1)
+        parts = mesh.world_size * parts_of_a_rank(kernel)
         length = -(-max(p.shape.q_len, 1) // parts) * parts
         return changed(p, shape=changed(p.shape, q_len=length, kv_len=length))
 

@@ -19,6 +19,11 @@ def windowed(kernel: Transformers) -> bool:
     return kernel.pattern not in ("causal", "bidirectional")
 
 
+def forgets(kernel: Transformers) -> bool:
+    """Whether its cache keeps the last keys alone, as many as the window has."""
+    return kernel.cache != "none" and windowed(kernel)
+
+
 def problems(p: Program, kernel: Transformers) -> Iterator[Problem]:
     """What of the program, or of its kernel's arguments, does not go together."""
     for key, wrong in (
@@ -62,6 +67,12 @@ def _argument_problems(p: Program, kernel: Transformers) -> Iterator[Problem]:
     for key, wrong, why in (
         ("block", kernel.block and not causal, "0: the mask is causal nowhere"),
         ("block", kernel.block and packed, "0 with packed sequences"),
+        ("block", kernel.block and forgets(kernel), "0: the cache keeps no key before the window"),
+        (
+            "overlay",
+            kernel.overlay == "or" and forgets(kernel),
+            "and: the cache keeps no key before the window",
+        ),
         ("sequences", packed and not causal, "1 without a causal pattern"),
         ("sequences", packed and kernel.padding != "none", "1 with padding"),
         ("sequences", packed and cached, "1 with a cache"),
@@ -87,6 +98,8 @@ def fitted(p: Program, kernel: Transformers) -> Transformers:
         kernel = changed(kernel, updates=1)
     if kernel.cache != "static":
         kernel = changed(kernel, spare=0)
-    if p.mask is None:
+    if p.mask is None or forgets(kernel):
         kernel = changed(kernel, overlay="and")
+    if forgets(kernel):
+        kernel = changed(kernel, block=0)
     return kernel if windowed(kernel) else changed(kernel, window=Transformers().window)

@@ -13,6 +13,7 @@ from attnfuzz.generators.render.captures import Extents
 from attnfuzz.generators.render.masks import boolean
 from attnfuzz.generators.render.mods import Mod
 from attnfuzz.generators.render.scene import Scene
+from attnfuzz.generators.render.sizes import total
 
 CREATE = {
     "causal": "create_causal_mask",
@@ -39,7 +40,7 @@ def add(scene: Scene, spec: Transformers, inputs: Inputs) -> None:
     key is seen) that is meant by it."""
     inputs.statements += _made_of(scene, spec, inputs)
     if scene.program.mask is not None:
-        mod = _mask_mod(scene)
+        mod = _mask_mod(scene, spec)
         inputs.mods.append(mod)
         if not mod.is_function:
             inputs.statements += [*mod.statements, f"mask_mod = {mod.made}"]
@@ -68,11 +69,13 @@ def _made_of(scene: Scene, spec: Transformers, inputs: Inputs) -> Iterator[str]:
         inputs.arguments.append("block_sequence_ids")
 
 
-def _mask_mod(scene: Scene) -> Mod:
-    """The program's mask, for queries that may be as far along as keys."""
+def _mask_mod(scene: Scene, spec: Transformers) -> Mod:
+    """The program's mask, for queries that may be as far along as keys: transformers asks it of
+    every place in a static cache, spare ones too."""
     mask, here = scene.program.mask, scene.extents
     assert mask is not None
-    captures = scene.captures(Extents(here.b, here.h, here.kv_idx, here.kv_idx), dense=True)
+    places = total(here.kv_idx, spec.spare)
+    captures = scene.captures(Extents(here.b, here.h, places, places), dense=True)
     expr = boolean(mask, captures)
     return Mod("mask_mod", expr, tuple(captures.captured), frozenset(), "function")
 

@@ -15,6 +15,7 @@ from attnfuzz.corpus.case import Case, Preload, write_bucket, write_case, write_
 from attnfuzz.fuzz.campaign.investigation import Investigation
 from attnfuzz.generators.model.outcome import Failure
 from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.render.module import source
 from attnfuzz.generators.render.repro import repro
 
 CORPUS = "corpus"
@@ -33,7 +34,7 @@ def script(
         return script_for(program, investigation.failure, target, by_value=by_value), True
     except Exception:  # any defect of ours: the finding matters more
         defects.append(traceback.format_exc())
-        return target.source(program), False
+        return source(program, target.device, all_ranks=target.all_ranks), False
 
 
 def script_for(

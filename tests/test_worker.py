@@ -176,7 +176,7 @@ def test_the_worker_never_imports_torch() -> None:
 def test_rendering_that_raises_is_a_defect_and_the_shard_goes_on(
     executor: Executor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(program: Program, device: str) -> str:
+    def broken(program: Program, device: str, *, all_ranks: bool) -> str:
         raise KeyError("no such mask")
 
     monkeypatch.setattr(target, "source", broken)

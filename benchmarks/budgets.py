@@ -35,7 +35,7 @@ from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.actors.targets.target import Target
 from attnfuzz.generators.kernels.refusals import for_program
 from attnfuzz.generators.model.codec import program_id
-from attnfuzz.generators.model.outcome import Outcome
+from attnfuzz.generators.model.outcome import Failure, Outcome
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.strategies.shards import shard_programs
 
@@ -67,6 +67,11 @@ def compared(
     return outcome, [json.loads(line) for line in lines]
 
 
+def _by_blocks_alone(failure: Failure) -> bool:
+    """Whether everything that is wrong is so by the budget of its block."""
+    return bool(failure.diffs) and all(diff.block is not None for diff in failure.diffs)
+
+
 def main(
     seed: Annotated[int, typer.Option(help="Of what is drawn.")] = 1,
     number: Annotated[int, typer.Option("--programs", help="How many to run.")] = 200,
@@ -90,7 +95,7 @@ def main(
                 statuses[outcome.status] += 1
                 if outcome.status == "passed":
                     found += comparisons
-                elif outcome.failure and any(diff.block for diff in outcome.failure.diffs):
+                elif (failure := outcome.failure) and _by_blocks_alone(failure):
                     print(f"by a block's budget alone: {program_id(each)}", flush=True)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

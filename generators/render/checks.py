@@ -231,15 +231,15 @@ class CheckWriter:
         """The output is off by more than its budget."""
         if diff.what == "nan":
             return self.not_nan(diff)
-        check = self.start()
-        name = diff.output
+        check, name = self.start(), diff.output
         check.statements = [f"{name} = {self.value(self.function, name)}"]
         judged, why = "", []
         if diff.block is not None:
+            start, stop = map(int, diff.block)
+            judged = (
+                f".flatten()[{start}:{stop}]" + ".nan_to_num(0, 0, 0)" * self.may_be_nonfinite()
+            )
             why = ["# Elsewhere values are larger, and rounding errors with them."]
-            start, stop = diff.block
-            judged = f".flatten()[{int(start)}:{int(stop)}]"
-            judged += ".nan_to_num(0, 0, 0)" if self.may_be_nonfinite() else ""
         elif self.may_be_nonfinite():
             judged = f"[expected.isfinite() & {name}.isfinite()]"
         budget = number(diff.budget or 0)

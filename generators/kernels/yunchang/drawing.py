@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from attnfuzz.generators.kernels.yunchang.plugin import CAUSAL
+from attnfuzz.generators.kernels.yunchang.plugin import CAUSAL, parts_of_a_rank
 from attnfuzz.generators.kernels.yunchang.spec import Yunchang
 from attnfuzz.generators.model.program import Call, Input, Mesh, Program, Shape
 from attnfuzz.generators.strategies import kernel
@@ -38,7 +38,7 @@ class Drawing(kernel.Drawing):
         ranks, ring = draw(self.ranks), draw(self.ring)
         ulysses = draw(self.ulysses)
         ulysses = ulysses if ranks % ulysses == 0 else ranks
-        parts = ranks * (2 if ring in CAUSAL else 1)
+        parts = ranks * parts_of_a_rank(ring)
         shape = self._shape(draw, ulysses, parts)
         alone = ulysses == ranks and ring != "basic_pytorch"
         attn_type: Any = "torch_math" if alone and draw(self.math) else "torch_flash"

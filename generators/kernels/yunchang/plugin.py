@@ -38,10 +38,10 @@ def compiles_a_ring(program: Program) -> bool:
     return program.compile is not None and mesh.world_size > kernel.ulysses
 
 
-def parts_of_a_rank(kernel: Yunchang) -> int:
+def parts_of_a_rank(ring: str) -> int:
     """The least number of positions that each rank has to have: zigzag cuts them in two, and strip
     calls the kernel without the first or the last of them."""
-    return 2 if kernel.ring in CAUSAL else 1
+    return 2 if ring in CAUSAL else 1
 
 
 class YunchangPlugin(KernelPlugin[Yunchang]):
@@ -110,7 +110,7 @@ class YunchangPlugin(KernelPlugin[Yunchang]):
         if (mesh.q, mesh.k, mesh.v, mesh.plain_mask) != ("replicate",) * 3 + (False,):
             yield Problem("mesh", "expected q, k and v to be whole on every rank: yunchang cuts")
         ring, rest = divmod(mesh.world_size, kernel.ulysses)
-        parts = mesh.world_size * parts_of_a_rank(kernel)
+        parts = mesh.world_size * parts_of_a_rank(kernel.ring)
         shape = p.shape
         for key, wrong, why in (
             ("mask", p.mask is not None, "none: yunchang has causal"),
@@ -161,7 +161,7 @@ class YunchangPlugin(KernelPlugin[Yunchang]):
         p = changed(program, kernel=kernel, mask=None, score_mod=None)
         if mesh is None:
             return p
-        parts = mesh.world_size * parts_of_a_rank(kernel)
+        parts = mesh.world_size * parts_of_a_rank(kernel.ring)
         length = -(-max(p.shape.q_len, 1) // parts) * parts
         return changed(p, shape=changed(p.shape, q_len=length, kv_len=length))
 

@@ -142,6 +142,10 @@ IN_SYSTEMS = (
         "2-flash-attn", "runtime_error", "tensors_saved_with_vc_check|expected Tensor",
         config="kernels.yaml", system="flash_attn",
     ),
+    Incident(
+        "3-torchtune", "no_valid_choices", "torchtune attention's backward .* shared memory",
+        config="systems.yaml", system="torchtune",
+    ),
     in_torchtitan("4-torchtitan", "type_mixing", "mixed torch.Tensor and DTensor"),
     in_torchtitan("5-torchtitan", "hang", "barrier", "ranks_part_ways"),
 )  # fmt: skip

@@ -42,6 +42,7 @@ SIGNIFICANT = (
     "yunchang/",
     "diffusers/",
     "attn_gym/",
+    "torchtune/",
     "triton/",
 )
 

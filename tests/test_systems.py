@@ -1,6 +1,6 @@
-"""Attention of TorchTitan, yunchang and diffusers as kernels: how it is written, what is drawn and
-what is no program, and where `make systems` has made its toolchain, the packages themselves, over
-processes too."""
+"""Attention of TorchTitan, yunchang, diffusers and others as kernels: how it is written, what is
+drawn and what is no program, and where `make systems` has made its toolchain, the packages
+themselves, over processes too."""
 
 from __future__ import annotations
 
@@ -14,17 +14,27 @@ import pytest
 
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.worker import Executor, WorkerConfig
+from attnfuzz.corpus.signature import signature
 from attnfuzz.generators.kernels.specs import (
     AttentionGym,
     Diffusers,
     Torchtitan,
+    Torchtune,
     Transformers,
     Yunchang,
 )
 from attnfuzz.generators.model import masks
 from attnfuzz.generators.model.codec import dump_program, load_program
 from attnfuzz.generators.model.outcome import Failure, FailureKind, Phase
-from attnfuzz.generators.model.program import Call, Compile, Mesh, Program, Shape, Training
+from attnfuzz.generators.model.program import (
+    Call,
+    Compile,
+    Input,
+    Mesh,
+    Program,
+    Shape,
+    Training,
+)
 from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.render.module import source
 from attnfuzz.generators.render.repro import repro
@@ -39,6 +49,7 @@ RAISED = Failure(kind=FailureKind.RUNTIME_ERROR, phase=Phase.EAGER)
 INCIDENTS = Path(__file__).parent.parent / "benchmarks" / "incidents"
 GOLDEN = Path(__file__).parent / "golden" / "systems"
 EAGERLY = Compile(backend="aot_eager")
+NO_ROOM = "torchtune attention's backward takes more shared memory than the card has"
 
 
 def titan(mask: masks.Mask | None = None, mesh: Mesh | None = None, **spec: Any) -> Program:
@@ -57,6 +68,10 @@ def gym(joined: masks.Mask | None = None, **spec: Any) -> Program:
     return Program(kernel=AttentionGym(**spec), shape=SHAPE, mask=joined)
 
 
+def tune(mask: masks.Mask | None = None, **spec: Any) -> Program:
+    return Program(kernel=Torchtune(**spec), shape=SHAPE, mask=mask)
+
+
 OBLONG = gym(mask="natten", canvas=6)
 SQUARE = replace(
     gym(mask="natten", canvas=5, score="softcap"), shape=replace(SHAPE, q_len=25, kv_len=25)
@@ -66,6 +81,10 @@ WRITTEN = {
     "attention-gym-batches": gym(masks.KeyPadding(), mask="global_window", within="batches"),
     "attention-gym-natten": OBLONG,
     "attention-gym-fast": gym(fast=True, block_size=16),
+    "torchtune-masked": replace(
+        tune(masks.KeyPadding(), pattern="masked"), shape=replace(SHAPE, q_heads=4)
+    ),
+    "torchtune-packed": tune(sequences=3),
     "torchtitan-sdpa": titan(checkpoint="selective"),
     "torchtitan-flex": titan(
         masks.Natten(), module="flex", pattern="window", documents="bounds", block_size=16
@@ -116,6 +135,9 @@ def test_golden(name: str) -> None:
         ("kernel.canvas", gym(mask="natten", canvas=7)),
         ("kernel.window", gym(mask="natten", canvas=2)),
         ("calls", replace(gym(), calls=(Call(batch=1, q_len=8, kv_len=8),))),
+        ("mask", tune(pattern="masked")),
+        ("mask", tune(masks.Causal())),
+        ("shape.kv_len", replace(tune(), shape=replace(SHAPE, kv_len=8))),
         ("mesh", ring(mesh=None)),
         ("kernel.causal", ring(ring="zigzag")),
         ("kernel.ulysses", ring(ulysses=3)),
@@ -127,13 +149,15 @@ def test_what_is_no_program(key: str, program: Program) -> None:
     assert key in [problem.key for problem in problems(program)]
 
 
-@pytest.mark.parametrize("profile", ["torchtitan", "yunchang", "diffusers", "attention_gym"])
+@pytest.mark.parametrize(
+    "profile", ["torchtitan", "yunchang", "diffusers", "attention_gym", "torchtune"]
+)
 def test_drawn_programs_are_valid_survive_yaml_and_shrink(profile: str) -> None:
     programs = [p for seed in range(4) for p in generate(seed, 40, profile=profile)]
     for p in programs:
         assert problems(p) == []
         assert load_program(dump_program(p)) == p
-    if profile in ("diffusers", "attention_gym"):
+    if profile not in ("torchtitan", "yunchang"):
         return
     spread = next(p for p in programs if p.mesh is not None and p.mesh.world_size > 2)
     assert any(c.mesh == TWO for c in candidates(spread))
@@ -151,6 +175,9 @@ def test_everything_is_drawn() -> None:
     made = [p.kernel for seed in range(3) for p in generate(seed, 60, profile="attention_gym")]
     for name, count in {"mask": 6, "within": 4, "score": 3, "fast": 2}.items():
         assert len({getattr(kernel, name) for kernel in made}) == count, name
+    tuned = [p.kernel for p in generate(5, 80, profile="torchtune")]
+    for name, count in {"pattern": 4, "sequences": 5}.items():
+        assert len({getattr(kernel, name) for kernel in tuned}) == count, name
     given = [p.kernel for p in generate(5, 80, profile="diffusers")]
     for name, count in {"backend": 3, "is_causal": 2, "padding": 2, "mask_form": 2}.items():
         assert len({getattr(kernel, name) for kernel in given}) == count, name
@@ -190,6 +217,8 @@ def real() -> Iterator[Executor]:
         gym(within="packed"),
         gym(mask="dilated", window=5),
         SQUARE,
+        replace(tune(sequences=3), training=Training(), compile=EAGERLY),
+        WRITTEN["torchtune-masked"],
     ],
     ids=[
         "torchtitan",
@@ -205,6 +234,8 @@ def real() -> Iterator[Executor]:
         "gym-packed",
         "gym-dilated",
         "gym-natten",
+        "torchtune-packed",
+        "torchtune-masked",
     ],
 )
 def test_the_package_itself_passes(program: Program, real: Executor) -> None:
@@ -246,3 +277,24 @@ def test_a_mask_in_forward_is_refused_as_it_was(real: Executor) -> None:
         preload(real)
     assert failure is not None and failure.kind is FailureKind.COMPILE_ERROR, failure
     assert failure.raised is not None and "call_id" in failure.raised.message
+
+
+@pytest.mark.slow
+@needs_systems
+def test_default_tiles_of_a_backward_do_not_fit_a_smaller_card() -> None:
+    """The third incident, in torchtune as it is: it compiles flex_attention for packed sequences.
+    Neither card is there."""
+    fits = replace(tune(), training=Training())
+    shape = replace(SHAPE, q_len=128, kv_len=128, head_dim=256)
+    half = Input(dtype="bfloat16")
+    large = replace(fits, shape=shape, q=half, k=half, v=half)
+    with Scratch.create() as scratch:
+        config = WorkerConfig(
+            scratch=str(scratch.root), toolchain=str(TOOLCHAIN), targets=("virtual-sm86",)
+        )
+        with Executor(config) as executor:
+            first, second = executor.run_programs([fits, large])
+    assert first.status == "passed", first
+    assert second.failure is not None, second
+    assert second.failure.kind is FailureKind.OUT_OF_MEMORY, second
+    assert signature(second.failure, large).title == NO_ROOM

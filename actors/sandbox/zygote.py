@@ -58,6 +58,7 @@ from attnfuzz.actors.targets.cxx import compiler_version  # noqa: E402
 JOB = "job.json"
 OPTIONAL = (
     "flash_attn", "torch_npu", "transformers", "torchtitan", "yunchang", "diffusers", "attn_gym",
+    "torchtune",
 )  # fmt: skip
 """Packages of kernels, reported where they are installed."""
 

@@ -20,6 +20,7 @@ from attnfuzz.generators.kernels.nested_sdpa.spec import NestedSdpa
 from attnfuzz.generators.kernels.npu_fusion_attention.spec import NpuFusionAttention
 from attnfuzz.generators.kernels.sdpa.spec import Sdpa
 from attnfuzz.generators.kernels.torchtitan.spec import Torchtitan
+from attnfuzz.generators.kernels.torchtune.spec import Torchtune
 from attnfuzz.generators.kernels.transformer_layer.spec import TransformerLayer
 from attnfuzz.generators.kernels.transformers.spec import Transformers
 from attnfuzz.generators.kernels.varlen.spec import Varlen
@@ -41,7 +42,8 @@ Kernel = Annotated[
     | Torchtitan
     | Yunchang
     | Diffusers
-    | AttentionGym,
+    | AttentionGym
+    | Torchtune,
     Field(discriminator="kind"),
 ]
 """What computes the attention. Their order is part of the order in which programs are simpler: a

@@ -174,6 +174,9 @@ PROFILES: dict[str, Profile] = {
     "attention_gym": Profile(
         (("attention_gym", 1),), (("none", 5), ("eager", 1), ("aot_eager", 3), ("inductor", 2))
     ),
+    "torchtune": Profile(
+        (("torchtune", 1),), (("none", 5), ("eager", 1), ("aot_eager", 3), ("inductor", 2))
+    ),
     "function": Profile(
         (("function", 1),), (("none", 2), ("eager", 2), ("aot_eager", 3), ("inductor", 3))
     ),

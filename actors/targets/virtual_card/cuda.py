@@ -34,9 +34,13 @@ class Kernel:
     cubin_bytes: int
 
 
-COMPILERS = ("torch._inductor", "torch.utils._triton", "torch._meta_registrations")
+COMPILERS = (
+    "torch._inductor", "torch.utils._triton", "torch._meta_registrations",
+    "torchtune.utils._import_guard",
+)  # fmt: skip
 """The modules, with all below them, for which CUDA is available: tiles, atomics and what needs a
-certain architecture depend on it, and the shapes of what ROCm's operators return."""
+certain architecture depend on it, the shapes of what ROCm's operators return, and whether torchtune
+calls flex_attention."""
 
 KERNELS: list[Kernel] = []
 """The kernels of this process, in the order in which they would have been loaded."""

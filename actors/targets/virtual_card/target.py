@@ -6,8 +6,9 @@ from attnfuzz.actors.targets.target import Probe, StandIn, Target, missing_compi
 from attnfuzz.actors.targets.virtual_card.cards import CARDS
 from attnfuzz.generators.strategies.swarm import Place
 
-COMPILED_KERNELS = ("sdpa", "flex", "handwritten", "graph", "function", "varlen")
-"""Kinds of kernel that Inductor compiles for a virtual card; the rest are libraries."""
+COMPILED_KERNELS = ("sdpa", "flex", "handwritten", "graph", "function", "varlen", "torchtune")
+"""Kinds of kernel that Inductor compiles for a virtual card; the rest are libraries, or systems
+that would make their masks on the card."""
 
 MAX_COST = 400_000_000
 """Multiply-adds of one attention call: nothing is computed, but what a program was minimized to is

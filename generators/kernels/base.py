@@ -8,6 +8,7 @@ itself (see `generators.render.imports`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Generic, Literal, TypeVar
@@ -21,6 +22,9 @@ from attnfuzz.generators.model.tree import changed
 from attnfuzz.generators.render.mods import Mod
 from attnfuzz.generators.render.scene import Scene
 
+_TARGET = re.compile(r"(\w+) = ")
+_INDEX = re.compile(r"\b(?:q_idx|kv_idx)\b")  # a mod's own
+
 
 @dataclass
 class Inputs:
@@ -33,7 +37,8 @@ class Inputs:
     `seen` are statements that set a bool `mask` for choosing where k may have NaN. `imports` are
     import statements that cannot be found in the text, `environment` variables that have to be set
     before them, `set_up` statements after them, and `globals` statements after the mods.
-    `functions` are defined at top level, behind the mods.
+    `functions` are defined at top level, behind the mods. `meant` are those of `arguments` that the
+    reference alone reads.
     """
 
     statements: list[str] = field(default_factory=list)
@@ -49,6 +54,22 @@ class Inputs:
     set_up: list[str] = field(default_factory=list)
     globals: list[str] = field(default_factory=list)
     functions: list[list[str]] = field(default_factory=list)
+    meant: tuple[str, ...] = ()
+
+    def without_meaning(self) -> None:
+        """Takes away what the reference alone reads, and the statements that only this needed."""
+        if not self.meant:
+            return
+        self.arguments = [name for name in self.arguments if name not in self.meant]
+        mods = (_INDEX.sub("", line) for mod in self.mods for line in mod.definition)
+        text = "\n".join([*self.fresh, *self.seen, *self.arguments, *mods])
+        kept: list[str] = []
+        for line in reversed(self.statements):
+            target = _TARGET.match(line)
+            if target is None or re.search(rf"\b{target[1]}\b", text):
+                kept.insert(0, line)
+                text += "\n" + line.partition(" = ")[2] if target else "\n" + line
+        self.statements = kept
 
 
 @dataclass

@@ -33,6 +33,7 @@ from attnfuzz.generators.render.repro import (
     calls_attention,
     drawn_on_cpu,
     inputs_of,
+    is_judged,
     loop_head,
     title,
 )
@@ -84,7 +85,7 @@ def issue_script(
     """The script that shows `failure` of `program`, judged in that one of `ways`; `device`,
     `all_ranks` and `where` are as in `generators.render.repro`."""
     times = "times" if failure.kind is FailureKind.COMPILE_TIME else ""
-    p = parts(program, device, device, times, all_ranks)
+    p = parts(program, device, device, times, all_ranks, is_judged(failure))
     writer = CheckWriter(p, failure)
     if way == "itself":
         check, message = _itself(p, failure), _raised(failure)

@@ -57,7 +57,7 @@ def repro(
     `where` says in the script's docstring what it is for, in a sentence or two. `preload` are the
     texts of Python files, by name, that are to run first: each becomes a function."""
     times = "times" if failure.kind is FailureKind.COMPILE_TIME else ""
-    p = parts(program, device, device, times, all_ranks)
+    p = parts(program, device, device, times, all_ranks, is_judged(failure))
     check = in_place(p, check_for(p, failure, by_value))
     blocks: list[Block] = [] if device == "cpu" else [[f'torch.set_default_device("{device}")']]
     blocks += [check.first] if check.first else []
@@ -85,6 +85,12 @@ def repro(
     head += launched(p.scene)
     first = "".join(_planted(name, planted) for name, planted in preload.items())
     return f"{docstring(head)}\n\n{first}{text}"
+
+
+def is_judged(failure: Failure) -> bool:
+    """Whether numbers may be wrong: nothing is raised, nothing dies and nothing hangs."""
+    ends = failure.raised is not None or failure.signal is not None
+    return not ends and failure.kind is not FailureKind.HANG
 
 
 def _planted(name: str, text: str) -> str:

@@ -89,6 +89,7 @@ class AttentionGymPlugin(KernelPlugin[AttentionGym]):
                 inputs.statements.append(f"mask_mod = {mod.made}")
         inputs.statements += [*_seen(spec, scene), _block_mask(spec, scene)]
         inputs.arguments += ["seen", "block_mask"]
+        inputs.meant = ("seen",)
         if spec.score != "none":
             made = SCORES[spec.score].format(heads=scene.q_heads)
             inputs.globals.append(f"modify_score = {made}")

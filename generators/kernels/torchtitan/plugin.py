@@ -75,6 +75,7 @@ class TorchtitanPlugin(KernelPlugin[Torchtitan]):
         if spec.module == "flex":
             inputs.statements += _seen(spec, scene)
             inputs.arguments.append("seen")
+            inputs.meant = ("seen",)
             inputs.statements += _block_mask(spec, scene)
             inputs.arguments.append("block_mask")
             if spec.context_parallel != "none":

@@ -57,6 +57,7 @@ class TorchtunePlugin(KernelPlugin[Torchtune]):
         if spec.pattern == "packed":
             inputs.statements += [*_packed(spec, scene), *_block_causal_mask(scene)]
             inputs.arguments += ["seen", "mask"]
+            inputs.meant = ("seen",)
         elif scene.program.mask is not None:
             shape = full_shape(scene, ("h",))
             inputs.statements += dense_mask(scene.program.mask, scene, "mask", shape)
@@ -133,6 +134,9 @@ class TorchtunePlugin(KernelPlugin[Torchtune]):
         yield from super().features(program)
         if kernel.pattern == "packed" and kernel.sequences > 2:
             yield "kernel.torchtune.sequences"
+
+    def plain(self, kernel: Torchtune) -> Torchtune:
+        return Torchtune(pattern=kernel.pattern)
 
     def fitted(self, program: Program) -> Program:
         kernel = self.spec(program)

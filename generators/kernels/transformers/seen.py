@@ -47,6 +47,7 @@ def add(scene: Scene, spec: Transformers, inputs: Inputs) -> None:
             inputs.arguments.append("mask_mod")
     inputs.statements += _meaning(scene, spec)
     inputs.arguments.append("seen")
+    inputs.meant = () if some_see_nothing(scene, spec) else ("seen",)
 
 
 def _made_of(scene: Scene, spec: Transformers, inputs: Inputs) -> Iterator[str]:

@@ -11,7 +11,7 @@ config = LlamaConfig(**sizes, attn_implementation="eager", sliding_window=1, num
 module = LlamaAttention(config, 0).eval()
 
 
-def attention(q, k, v, seen):
+def attention(q, k, v):
     cache = DynamicCache(config=config)
     cache.update(k[:, :, :16], v[:, :, :16], 0)
     mask = create_sliding_window_causal_mask(config, q[:, 0], None, cache)
@@ -24,8 +24,5 @@ torch.manual_seed(0)
 q = torch.randn(1, 1, 16, 16)
 k = torch.randn(1, 1, 32, 16)
 v = torch.randn(1, 1, 32, 16)
-q_idx = torch.arange(16)[:, None] + 32 - 16
-kv_idx = torch.arange(32)
-seen = (kv_idx <= q_idx) & (kv_idx > q_idx - 1)
 
-attention(q, k, v, seen)
+attention(q, k, v)

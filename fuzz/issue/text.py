@@ -50,7 +50,7 @@ SYSTEMS = {
     "diffusers": "huggingface/diffusers",
     "yunchang": "feifeibear/long-context-attention",
     "attn_gym": "meta-pytorch/attention-gym",
-    "torchtune": "pytorch/torchtune",
+    "torchtune": "meta-pytorch/torchtune",
 }
 """The trackers of packages whose text is that of flash-attention's."""
 

@@ -38,7 +38,6 @@ class TorchtunePlugin(KernelPlugin[Torchtune]):
             pattern=r"Skip (calling|inlining) `torch\.compiler\.disable\(\)`d function",
             why="torchtune keeps flex_attention out of the model's own compilation",
             needs=is_packed,
-            thread="pytorch/torchtune#2113",
         ),
         Refusal(
             pattern=r"logging\.Logger method not supported for non-export cases",

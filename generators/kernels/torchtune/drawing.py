@@ -9,17 +9,20 @@ from attnfuzz.generators.kernels.torchtune.spec import Torchtune
 from attnfuzz.generators.model.expressions import mask_axes
 from attnfuzz.generators.model.program import Input, Program
 from attnfuzz.generators.strategies import kernel
-from attnfuzz.generators.strategies.draws import Draw, weighted
+from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
 from attnfuzz.generators.strategies.kernel import Parts
 from attnfuzz.generators.strategies.placing import placed
 
 
 class Drawing(kernel.Drawing):
-    """Mostly packed sequences, and mostly trained."""
+    """Mostly trained, as torchtune trains, and mostly packed sequences, on a card above all, which
+    has them alone of its own."""
 
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
-        self.pattern: Any = weighted((5, "packed"), (2, "causal"), (1, "all"), (2, "masked"))
+        packed = 20 if parts.swarm.place.gpu else 5
+        self.pattern: Any = weighted((packed, "packed"), (2, "causal"), (1, "all"), (2, "masked"))
+        self.forward_only = one_in(4)
         self.sequences = weighted((3, 2), (1, 1), (2, 3), (1, 5), (1, 8))
 
     def draw(self, draw: Draw, backend: str) -> Program:
@@ -37,7 +40,7 @@ class Drawing(kernel.Drawing):
         if pattern in ("packed", "causal"):
             shape = replace(shape, kv_len=shape.q_len)
         training = None
-        if draw(self.running.trains):
+        if not draw(self.forward_only):
             training = replace(self.running.training(draw, False), double=False)
         mask = self.masks.draw(draw, shape) if pattern == "masked" else None
         if mask is None or "h" in mask_axes(mask):

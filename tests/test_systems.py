@@ -5,6 +5,8 @@ themselves, over processes too."""
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +27,7 @@ from attnfuzz.generators.kernels.specs import (
 )
 from attnfuzz.generators.model import masks
 from attnfuzz.generators.model.codec import dump_program, load_program
-from attnfuzz.generators.model.outcome import Failure, FailureKind, Phase
+from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Phase, Raised
 from attnfuzz.generators.model.program import (
     Call,
     Compile,
@@ -45,7 +47,16 @@ from tests.support.systems_toolchain import TOOLCHAIN, needs_systems
 
 SHAPE = Shape(batch=2, q_heads=2, kv_heads=2, q_len=24, kv_len=24, head_dim=16)
 TWO = Mesh(world_size=2, ranks="processes")
-RAISED = Failure(kind=FailureKind.RUNTIME_ERROR, phase=Phase.EAGER)
+RAISED = Failure(
+    kind=FailureKind.RUNTIME_ERROR,
+    phase=Phase.EAGER,
+    raised=Raised(type="RuntimeError", message="no"),
+)
+WRONG = Failure(
+    kind=FailureKind.WRONG_RESULT,
+    phase=Phase.CHECK,
+    diffs=(Diff(output="out", call=0, what="whole", expected="", actual="", error=1, budget=0.1),),
+)
 INCIDENTS = Path(__file__).parent.parent / "benchmarks" / "incidents"
 GOLDEN = Path(__file__).parent / "golden" / "systems"
 EAGERLY = Compile(backend="aot_eager")
@@ -189,6 +200,25 @@ def test_scripts_are_short_and_say_what_stands_in() -> None:
     text = repro(ring(), RAISED)
     assert "CPUs do not have this operator" in text
     assert len(text.splitlines()) <= 50
+
+
+@pytest.mark.parametrize(
+    "name", ["torchtitan-flex", "attention-gym-documents", "torchtune-packed", "transformers-flex"]
+)
+def test_a_script_that_no_number_decides_has_no_mask_that_is_meant(name: str) -> None:
+    raised, wrong = repro(WRITTEN[name], RAISED), repro(WRITTEN[name], WRONG)
+    assert "seen" in wrong
+    assert all(text not in raised for text in ("seen", "\nq_idx = ", "\nkv_idx = "))
+
+
+def test_scripts_of_drawn_programs_have_no_unused_or_undefined_names(tmp_path: Path) -> None:
+    for profile in ("transformers", "torchtitan", "diffusers", "attention_gym", "torchtune"):
+        for i, program in enumerate(generate(9, 40, profile=profile)):
+            (tmp_path / f"{profile}_{i}_wrong.py").write_text(repro(program, WRONG))
+            (tmp_path / f"{profile}_{i}_raised.py").write_text(repro(program, RAISED))
+    command = [sys.executable, "-m", "ruff", "check", "--isolated", "--no-cache", "-q"]
+    command += ["--select", "E4,E7,E9,F", str(tmp_path)]
+    assert subprocess.run(command, capture_output=True, text=True).stdout == ""
 
 
 @pytest.fixture(scope="module")

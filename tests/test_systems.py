@@ -199,7 +199,7 @@ def test_scripts_are_short_and_say_what_stands_in() -> None:
     assert len(repro(parallel, RAISED).splitlines()) <= 40
     text = repro(ring(), RAISED)
     assert "CPUs do not have this operator" in text
-    assert len(text.splitlines()) <= 50
+    assert len(text.splitlines()) <= 40
 
 
 @pytest.mark.parametrize(

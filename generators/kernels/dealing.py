@@ -24,15 +24,15 @@ def dealt(order: str | None) -> list[str]:
     each = "for t in (q, k, v)"
     return [
         *([f"order = {order}"] if order else []),
-        f"q, k, v = (DTensor.from_local({taken}, MESH, [Replicate()]) {each})",
+        f"q, k, v = (DTensor.from_local({taken}, MESH) {each})",
         f"q, k, v = (t.redistribute(MESH, [Shard(1)]).to_local() {each})",
     ]
 
 
-def gathered(order: str | None) -> tuple[str, str]:
-    """A statement that makes the parts `out` a whole, and the expression for it, `[B, H, L, D]`."""
-    back = "[:, order.argsort()]" if order else ""
-    return (
-        "out = DTensor.from_local(out, MESH, [Shard(1)]).full_tensor()",
-        f"out{back}.transpose(1, 2)",
-    )
+def gathered(call: str, order: str | None) -> tuple[list[str], str]:
+    """Statements that make a whole of the parts that `call` gives, and the expression for it,
+    `[B, H, L, D]`."""
+    whole = "DTensor.from_local(out, MESH, [Shard(1)]).full_tensor()"
+    if order is None:
+        return [f"out = {call}"], f"{whole}.transpose(1, 2)"
+    return [f"out = {call}", f"out = {whole}"], "out[:, order.argsort()].transpose(1, 2)"

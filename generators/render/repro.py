@@ -139,7 +139,8 @@ def _calls(p: Parts, check: Check, failure: Failure) -> list[Block]:
 def _straight(p: Parts, check: Check) -> list[Block]:
     """The inputs, and what is done with them."""
     made, done = inputs_of(p, check), [*check.statements, *check.last]
-    if p.program.mesh is None or p.program.mesh.method is None:
+    mesh = p.program.mesh
+    if mesh is None or (mesh.method is None and not p.plugin.spreads_itself):
         return [made, done]
     return [[*drawn_together(made), *check.before], done]
 

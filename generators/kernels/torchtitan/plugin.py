@@ -101,8 +101,8 @@ class TorchtitanPlugin(KernelPlugin[Torchtitan]):
         order = None
         if scene.program.mesh is not None and spec.context_parallel == "headtail":
             order = zigzag(scene.q_len, scene.program.mesh.world_size)
-        whole, result = gathered(order)
-        return Body([result], [*dealt(order), f"out = {call}", whole])
+        statements, result = gathered(call, order)
+        return Body([result], [*dealt(order), *statements])
 
     def meaning(self, scene: Scene, inputs: Inputs) -> Meaning:
         spec, lines = self.spec(scene.program), []
@@ -228,7 +228,7 @@ def _module(spec: Torchtitan, scene: Scene) -> list[str]:
     lines = [f"inner_attention = {name}({name}.Config({size}))"]
     if mesh is not None:
         group = ['dist.init_process_group("gloo")']
-        group.append(f'MESH = init_device_mesh("cpu", ({mesh.world_size},))')
+        group.append(f'MESH = dist.init_device_mesh("cpu", ({mesh.world_size},))')
         lines = [*group, *lines, "apply_cp_to_forward([inner_attention], MESH)"]
     if spec.checkpoint == "none":
         return lines

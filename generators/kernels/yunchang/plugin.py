@@ -19,15 +19,12 @@ CAUSAL = ("zigzag", "strip")
 """Rings that take nothing else."""
 
 STAND_IN = """\
+@torch.library.impl("aten::_scaled_dot_product_flash_attention", "CPU")
 def flash_attention_stand_in(q, k, v, dropout_p=0.0, is_causal=False, debug=False, scale=None):
     # CPUs do not have this operator: theirs, which is not CUDA's, computes what it returns.
     flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     out, lse = flash(q, k, v, dropout_p, is_causal, scale=scale)
     return out, lse, None, None, q.shape[2], k.shape[2], lse.new_zeros(2), lse.new_zeros(0), out
-
-
-NAME = "aten::_scaled_dot_product_flash_attention"
-torch.library.impl(NAME, "CPU", flash_attention_stand_in)
 """
 
 
@@ -75,26 +72,22 @@ class YunchangPlugin(KernelPlugin[Yunchang]):
             "from yunchang.kernels import AttnType",
         ]
         if spec.attn_type == "torch_flash":
-            stand_in, _, registered = STAND_IN.partition("\n\n\n")
-            inputs.functions.append(stand_in.splitlines())
-            inputs.globals = [*registered.splitlines(), *inputs.globals]
+            inputs.functions.append(STAND_IN.splitlines())
         return inputs
 
     def call(self, scene: Scene, inputs: Inputs) -> Body:
         spec, order = self.spec(scene.program), _order(scene, self.spec(scene.program))
-        statements = dealt(order)
         given = ["q", "k", "v", *(["causal=True"] if spec.causal else [])]
         given += [f"softmax_scale={spec.scale!r}"] if spec.scale is not None else []
-        statements.append(f"out = long_context_attention({', '.join(given)})")
-        whole, result = gathered(order)
-        return Body([result], [*statements, whole])
+        statements, result = gathered(f"attend({', '.join(given)})", order)
+        return Body([result], [*dealt(order), *statements])
 
     def meaning(self, scene: Scene, inputs: Inputs) -> Meaning:
         spec, modify = self.spec(scene.program), []
         if spec.causal:
             extents = commas((scene.q_len, scene.kv_len))
-            modify.append(f"mask = torch.ones({extents}, dtype=torch.bool).tril()")
-            modify.append('scores = scores.masked_fill(~mask, float("-inf"))')
+            later = f"torch.ones({extents}, dtype=torch.bool).triu(1)"
+            modify.append(f'scores = scores.masked_fill({later}, float("-inf"))')
         return Meaning(scene.scale_text(spec.scale), modify)
 
     # What it supports.
@@ -175,10 +168,9 @@ def _groups(scene: Scene, spec: Yunchang) -> list[str]:
     kind = f"AttnType.{spec.attn_type.upper()}"
     return [
         'dist.init_process_group("gloo")',
-        f'MESH = init_device_mesh("cpu", ({ranks},))',
+        f'MESH = dist.init_device_mesh("cpu", ({ranks},))',
         f"set_seq_parallel_pg({degrees}, dist.get_rank(), {ranks})",
-        f'long_context_attention = LongContextAttention(ring_impl_type="{spec.ring}", '
-        f"attn_type={kind})",
+        f'attend = LongContextAttention(ring_impl_type="{spec.ring}", attn_type={kind})',
     ]
 
 

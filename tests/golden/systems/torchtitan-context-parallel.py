@@ -1,12 +1,11 @@
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import DTensor, Shard
 from torchtitan.distributed.context_parallel import apply_cp_to_forward
 from torchtitan.models.common.attention import ScaledDotProductAttention
 
 dist.init_process_group("gloo")
-MESH = init_device_mesh("cpu", (2,))
+MESH = dist.init_device_mesh("cpu", (2,))
 inner_attention = ScaledDotProductAttention(ScaledDotProductAttention.Config())
 apply_cp_to_forward([inner_attention], MESH)
 
@@ -23,9 +22,7 @@ def attention(q, k, v):
     order = torch.stack(
         (torch.arange(24).view(4, -1), torch.arange(24).view(4, -1).flip(0)), dim=1
     )[:2].flatten()
-    q, k, v = (
-        DTensor.from_local(t.transpose(1, 2)[:, order], MESH, [Replicate()]) for t in (q, k, v)
-    )
+    q, k, v = (DTensor.from_local(t.transpose(1, 2)[:, order], MESH) for t in (q, k, v))
     q, k, v = (t.redistribute(MESH, [Shard(1)]).to_local() for t in (q, k, v))
     out = inner_attention(q, k, v)
     out = DTensor.from_local(out, MESH, [Shard(1)]).full_tensor()

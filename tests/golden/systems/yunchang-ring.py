@@ -1,11 +1,11 @@
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import DTensor, Shard
 from yunchang import LongContextAttention, set_seq_parallel_pg
 from yunchang.kernels import AttnType
 
 
+@torch.library.impl("aten::_scaled_dot_product_flash_attention", "CPU")
 def flash_attention_stand_in(q, k, v, dropout_p=0.0, is_causal=False, debug=False, scale=None):
     # CPUs do not have this operator: theirs, which is not CUDA's, computes what it returns.
     flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -13,14 +13,10 @@ def flash_attention_stand_in(q, k, v, dropout_p=0.0, is_causal=False, debug=Fals
     return out, lse, None, None, q.shape[2], k.shape[2], lse.new_zeros(2), lse.new_zeros(0), out
 
 
-NAME = "aten::_scaled_dot_product_flash_attention"
-torch.library.impl(NAME, "CPU", flash_attention_stand_in)
 dist.init_process_group("gloo")
-MESH = init_device_mesh("cpu", (2,))
+MESH = dist.init_device_mesh("cpu", (2,))
 set_seq_parallel_pg(1, 2, dist.get_rank(), 2)
-long_context_attention = LongContextAttention(
-    ring_impl_type="zigzag", attn_type=AttnType.TORCH_FLASH
-)
+attend = LongContextAttention(ring_impl_type="zigzag", attn_type=AttnType.TORCH_FLASH)
 
 
 def inputs():
@@ -35,19 +31,16 @@ def attention(q, k, v):
     order = torch.stack(
         (torch.arange(24).view(4, -1), torch.arange(24).view(4, -1).flip(0)), dim=1
     )[:2].flatten()
-    q, k, v = (
-        DTensor.from_local(t.transpose(1, 2)[:, order], MESH, [Replicate()]) for t in (q, k, v)
-    )
+    q, k, v = (DTensor.from_local(t.transpose(1, 2)[:, order], MESH) for t in (q, k, v))
     q, k, v = (t.redistribute(MESH, [Shard(1)]).to_local() for t in (q, k, v))
-    out = long_context_attention(q, k, v, causal=True)
+    out = attend(q, k, v, causal=True)
     out = DTensor.from_local(out, MESH, [Shard(1)]).full_tensor()
     return out[:, order.argsort()].transpose(1, 2)
 
 
 def reference(q, k, v):
     scores = 0.25 * (q @ k.mT)
-    mask = torch.ones(24, 24, dtype=torch.bool).tril()
-    scores = scores.masked_fill(~mask, float("-inf"))
+    scores = scores.masked_fill(torch.ones(24, 24, dtype=torch.bool).triu(1), float("-inf"))
     return torch.softmax(scores, dim=-1) @ v
 
 

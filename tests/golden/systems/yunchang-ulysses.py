@@ -1,14 +1,13 @@
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import DTensor, Shard
 from yunchang import LongContextAttention, set_seq_parallel_pg
 from yunchang.kernels import AttnType
 
 dist.init_process_group("gloo")
-MESH = init_device_mesh("cpu", (2,))
+MESH = dist.init_device_mesh("cpu", (2,))
 set_seq_parallel_pg(2, 1, dist.get_rank(), 2)
-long_context_attention = LongContextAttention(ring_impl_type="basic", attn_type=AttnType.TORCH_MATH)
+attend = LongContextAttention(ring_impl_type="basic", attn_type=AttnType.TORCH_MATH)
 
 
 def inputs():
@@ -20,11 +19,10 @@ def inputs():
 
 
 def attention(q, k, v):
-    q, k, v = (DTensor.from_local(t.transpose(1, 2), MESH, [Replicate()]) for t in (q, k, v))
+    q, k, v = (DTensor.from_local(t.transpose(1, 2), MESH) for t in (q, k, v))
     q, k, v = (t.redistribute(MESH, [Shard(1)]).to_local() for t in (q, k, v))
-    out = long_context_attention(q, k, v)
-    out = DTensor.from_local(out, MESH, [Shard(1)]).full_tensor()
-    return out.transpose(1, 2)
+    out = attend(q, k, v)
+    return DTensor.from_local(out, MESH, [Shard(1)]).full_tensor().transpose(1, 2)
 
 
 def reference(q, k, v):

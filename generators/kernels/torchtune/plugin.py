@@ -163,9 +163,10 @@ def _imports(spec: Torchtune, scene: Scene) -> list[str]:
 def _packed(spec: Torchtune, scene: Scene) -> list[str]:
     """Statements for the lengths of the sequences of each entry, and the mask that is meant,
     `[B, 1, L, L]`."""
+    each = f"lengths.flip(0) if i % 2 else lengths for i in range({scene.batch})"
     return [
         f"lengths = torch.tensor({cuts(scene.q_len, spec.sequences)}).diff()",
-        f"seq_lens = [lengths.flip(0) if i % 2 else lengths for i in range({scene.batch})]",
+        f"seq_lens = [{each if scene.batch != 1 else 'lengths'}]",
         "document = torch.stack([torch.repeat_interleave(n) for n in seq_lens])",
         "seen = (document[:, None, :, None] == document[:, None, None, :]).tril()",
     ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from hypothesis import strategies as st
+
 from attnfuzz.generators.kernels.torchtune.spec import Torchtune
 from attnfuzz.generators.model.expressions import mask_axes
 from attnfuzz.generators.model.program import Input, Program
@@ -12,6 +14,9 @@ from attnfuzz.generators.strategies import kernel
 from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
 from attnfuzz.generators.strategies.kernel import Parts
 from attnfuzz.generators.strategies.placing import placed
+
+HEAD_DIMS = ((4, 128), (3, 64), (3, 256), (1, 96))
+"""Those of torchtune's models: Llama 2 and 3, Llama 3.2 1B, Gemma, Phi-3."""
 
 
 class Drawing(kernel.Drawing):
@@ -23,13 +28,20 @@ class Drawing(kernel.Drawing):
         packed = 20 if parts.swarm.place.gpu else 5
         self.pattern: Any = weighted((packed, "packed"), (2, "causal"), (1, "all"), (2, "masked"))
         self.forward_only = one_in(4)
+        self.of_a_model: Any = st.just(None)
+        if parts.swarm.place.gpu:  # where tiles have to fit
+            self.of_a_model = weighted(*HEAD_DIMS)
         self.sequences = weighted((3, 2), (1, 1), (2, 3), (1, 5), (1, 8))
 
     def draw(self, draw: Draw, backend: str) -> Program:
         pattern = draw(self.pattern)
         shape = self.shapes.draw(draw)
         shape = replace(
-            shape, q_len=max(1, shape.q_len), kv_len=max(1, shape.kv_len), v_head_dim=None
+            shape,
+            q_len=max(1, shape.q_len),
+            kv_len=max(1, shape.kv_len),
+            head_dim=draw(self.of_a_model) or shape.head_dim,
+            v_head_dim=None,
         )
         if pattern in ("packed", "causal"):
             shape = replace(shape, q_len=shape.kv_len)

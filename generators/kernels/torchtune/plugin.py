@@ -79,15 +79,13 @@ class TorchtunePlugin(KernelPlugin[Torchtune]):
         )
 
     def meaning(self, scene: Scene, inputs: Inputs) -> Meaning:
-        spec, seen = self.spec(scene.program), []
-        if spec.pattern == "packed":
-            seen = ["~seen"]
-        elif spec.pattern == "causal":
-            extents = commas((scene.q_len, scene.kv_len))
-            seen = [f"~torch.ones({extents}, dtype=torch.bool).tril()"]
-        elif spec.pattern == "masked":
-            seen = ["~mask[:, None]"]
-        modify = [f'scores = scores.masked_fill({hidden}, float("-inf"))' for hidden in seen]
+        spec, extents = self.spec(scene.program), commas((scene.q_len, scene.kv_len))
+        hidden = {
+            "packed": "~seen",
+            "causal": f"~torch.ones({extents}, dtype=torch.bool).tril()",
+            "masked": "~mask[:, None]",
+        }.get(spec.pattern)
+        modify = [f'scores = scores.masked_fill({hidden}, float("-inf"))'] if hidden else []
         dead = spec.pattern == "masked" and may_hide_everything(scene.program.mask, scene)
         return Meaning(scene.scale_text(None), modify, zero_dead_rows=dead)
 

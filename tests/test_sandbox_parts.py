@@ -306,6 +306,28 @@ def test_headers_that_a_killed_compiler_may_have_torn_are_dropped(tmp_path: Path
     assert whole.exists()  # it was never there in part
 
 
+def test_headers_are_looked_through_while_others_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder is gone when it is looked into: Triton's, which it names anew when it is whole."""
+    torn, gone = tmp_path / "torn.h.gch", tmp_path / "tmp.pid_1"
+    torn.touch()
+    gone.mkdir()
+    scandir = os.scandir
+
+    def scanned(path: str) -> object:
+        if Path(path) == gone:
+            raise FileNotFoundError(path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", scanned)
+    drop_unfinished(tmp_path)
+    assert not torn.exists()
+    torn.touch()
+    drop_headers_since(tmp_path, 0.0)
+    assert not torn.exists()
+
+
 def test_an_interpreter_without_torch_is_one_sentence(tmp_path: Path) -> None:
     bare = tmp_path / "python"
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E "$@"\n')

@@ -1,4 +1,4 @@
-"""Removing files, whatever state they were left in. Standard library only."""
+"""Finding and removing files, whatever state they were left in. Standard library only."""
 
 from __future__ import annotations
 
@@ -9,6 +9,13 @@ import time
 from pathlib import Path
 
 DONE = ".done"  # "<file>.done" vouches that the file beside it is whole
+
+
+def below(folder: Path, *suffixes: str) -> list[Path]:
+    """The files below `folder` with one of these suffixes. `os.walk` does not mind that others take
+    folders away meanwhile, as Triton does with those that it is about to name."""
+    walked = os.walk(folder)
+    return [Path(at, name) for at, _, names in walked for name in names if name.endswith(suffixes)]
 
 
 def remove_tree(path: Path) -> None:
@@ -36,7 +43,7 @@ def drop_headers_since(headers: Path, began: float) -> None:
     """Removes precompiled headers written since `began` (a time.time()): the killed child's g++
     may have left one unfinished. One that was whole, and that nobody vouches for, is only built
     again."""
-    for compiled in headers.rglob("*.gch"):
+    for compiled in below(headers, ".gch"):
         try:
             vouched = compiled.with_name(compiled.name + DONE).exists()
             if not vouched and compiled.stat().st_mtime >= began:

@@ -18,7 +18,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from attnfuzz.actors.sandbox.files import DONE
+from attnfuzz.actors.sandbox.files import DONE, below
 
 BUILT = (".gch", ".so")
 LIBRARIES = "virtual"
@@ -31,14 +31,14 @@ def drop_unfinished(headers: Path) -> None:
     for built in _built(headers):
         if not built.with_name(built.name + DONE).exists():
             built.unlink(missing_ok=True)
-    for done in headers.rglob("*" + DONE):
+    for done in below(headers, DONE):
         if not done.with_name(done.name.removesuffix(DONE)).exists():
             done.unlink(missing_ok=True)
 
 
 def _built(headers: Path) -> list[Path]:
     """What torch had g++ write there: precompiled headers and libraries."""
-    found = [path for suffix in BUILT for path in headers.rglob("*" + suffix)]
+    found = below(headers, *BUILT)
     return [path for path in found if headers / LIBRARIES not in path.parents]
 
 

@@ -158,7 +158,7 @@ def test_a_campaign_finds_and_minimizes_a_planted_fault(scratch: Scratch, tmp_pa
         {
             "seed": 12,
             "minutes": 5,
-            "shard_size": 12,
+            "shard_size": 6,
             "profiles": {"eager": 1.0},
             "preload": [str(tmp_path / "fault.py")],
             "minimize": {"max_candidates": 30, "seconds": 30},

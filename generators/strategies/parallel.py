@@ -222,7 +222,8 @@ class Parallel:
             return p
         mesh = p.mesh
         assert mesh is not None and p.compile is not None
-        if p.compile.backend == "inductor" and mesh.world_size > FEWEST:
+        each_compiles = p.compile.backend == "inductor" and not self.place.one_rank
+        if each_compiles and mesh.world_size > FEWEST:
             return p
         if mesh.degree == self.most_compiled:
             mesh = replace(mesh, world_size=2 * mesh.data * mesh.tensor)

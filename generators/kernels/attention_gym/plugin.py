@@ -11,6 +11,7 @@ from attnfuzz.generators.kernels.grouping import is_grouped
 from attnfuzz.generators.kernels.packing import cuts
 from attnfuzz.generators.kernels.refusal import Refusal
 from attnfuzz.generators.kernels.shared_refusals import AUTOGRAD
+from attnfuzz.generators.kernels.system_rules import without
 from attnfuzz.generators.model.expressions import mask_axes
 from attnfuzz.generators.model.problem import Problem, lengths
 from attnfuzz.generators.model.program import Program
@@ -119,15 +120,9 @@ class AttentionGymPlugin(KernelPlugin[AttentionGym]):
 
     def problems(self, program: Program) -> Iterator[Problem]:
         p, kernel = program, self.spec(program)
-        for key, wrong in (
-            ("transform", p.transform != "none"),
-            ("autocast", p.autocast is not None),
-            ("mesh", p.mesh is not None),
-            ("calls", bool(p.calls)),
-            ("training.double", p.training is not None and p.training.double),
-        ):
-            if wrong:
-                yield Problem(key, "expected none with attention_gym")
+        yield from without(p, "attention_gym")
+        if p.calls:
+            yield Problem("calls", "expected none with attention_gym")
         for key, q_len, kv_len in lengths(p):
             if not q_len or q_len != kv_len:
                 yield Problem(f"{key}.kv_len", f"expected q_len ({q_len}), and at least 1")

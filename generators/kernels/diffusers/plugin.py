@@ -12,6 +12,7 @@ from attnfuzz.generators.kernels.refusal import Refusal
 from attnfuzz.generators.kernels.sdpa import attn_mask
 from attnfuzz.generators.kernels.shared_refusals import AUTOGRAD
 from attnfuzz.generators.kernels.specs import Sdpa
+from attnfuzz.generators.kernels.system_rules import one_dtype, without
 from attnfuzz.generators.model.expressions import mask_axes
 from attnfuzz.generators.model.problem import Problem, lengths
 from attnfuzz.generators.model.program import Program
@@ -85,14 +86,7 @@ class DiffusersPlugin(KernelPlugin[Diffusers]):
 
     def problems(self, program: Program) -> Iterator[Problem]:
         p, kernel = program, self.spec(program)
-        for key, wrong in (
-            ("transform", p.transform != "none"),
-            ("autocast", p.autocast is not None),
-            ("mesh", p.mesh is not None),
-            ("training.double", p.training is not None and p.training.double),
-        ):
-            if wrong:
-                yield Problem(key, "expected none with diffusers")
+        yield from without(p, "diffusers")
         if p.mask is not None and (kernel.is_causal or kernel.padding):
             yield Problem("mask", "expected none with kernel.is_causal or kernel.padding")
         if kernel.is_causal and kernel.padding:
@@ -102,9 +96,7 @@ class DiffusersPlugin(KernelPlugin[Diffusers]):
         for key, q_len, kv_len in lengths(p):
             if not q_len or not kv_len:
                 yield Problem(f"{key}.kv_len", "expected at least 1, and q_len too")
-        for name in ("k", "v"):
-            if getattr(p, name).dtype != p.q.dtype:
-                yield Problem(f"{name}.dtype", "expected q's")
+        yield from one_dtype(p)
 
     def depends_on_batch(self, kernel: Diffusers) -> bool:
         return kernel.padding

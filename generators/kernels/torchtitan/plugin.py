@@ -12,6 +12,7 @@ from attnfuzz.generators.kernels.grouping import is_grouped
 from attnfuzz.generators.kernels.packing import cuts
 from attnfuzz.generators.kernels.refusal import Refusal
 from attnfuzz.generators.kernels.shared_refusals import AUTOGRAD, MESH
+from attnfuzz.generators.kernels.system_rules import without
 from attnfuzz.generators.kernels.torchtitan.spec import Torchtitan
 from attnfuzz.generators.model.problem import Problem, lengths
 from attnfuzz.generators.model.program import Program
@@ -118,13 +119,7 @@ class TorchtitanPlugin(KernelPlugin[Torchtitan]):
 
     def problems(self, program: Program) -> Iterator[Problem]:
         p, kernel = program, self.spec(program)
-        for key, wrong in (
-            ("transform", p.transform != "none"),
-            ("autocast", p.autocast is not None),
-            ("training.double", p.training is not None and p.training.double),
-        ):
-            if wrong:
-                yield Problem(key, "expected none with torchtitan")
+        yield from without(p, "torchtitan", mesh=True)
         for key, q_len, kv_len in lengths(p):
             if not q_len or q_len != kv_len:
                 yield Problem(f"{key}.kv_len", f"expected q_len ({q_len}), and at least 1")

@@ -9,6 +9,7 @@ from attnfuzz.generators.kernels.grouping import is_grouped
 from attnfuzz.generators.kernels.packing import cuts
 from attnfuzz.generators.kernels.refusal import Refusal
 from attnfuzz.generators.kernels.shared_refusals import AUTOGRAD
+from attnfuzz.generators.kernels.system_rules import one_dtype, without
 from attnfuzz.generators.kernels.torchtune.spec import Torchtune
 from attnfuzz.generators.model.expressions import mask_axes
 from attnfuzz.generators.model.problem import Problem, lengths
@@ -93,14 +94,7 @@ class TorchtunePlugin(KernelPlugin[Torchtune]):
 
     def problems(self, program: Program) -> Iterator[Problem]:
         p, kernel = program, self.spec(program)
-        for key, wrong in (
-            ("transform", p.transform != "none"),
-            ("autocast", p.autocast is not None),
-            ("mesh", p.mesh is not None),
-            ("training.double", p.training is not None and p.training.double),
-        ):
-            if wrong:
-                yield Problem(key, "expected none with torchtune")
+        yield from without(p, "torchtune")
         if (p.mask is None) == (kernel.pattern == "masked"):
             yield Problem("mask", "expected one with kernel.pattern masked alone")
         elif p.mask is not None and "h" in mask_axes(p.mask):
@@ -112,9 +106,7 @@ class TorchtunePlugin(KernelPlugin[Torchtune]):
                 yield Problem(f"{key}.kv_len", "expected at least 1, and q_len too")
             elif q_len != kv_len and kernel.pattern in ("packed", "causal"):
                 yield Problem(f"{key}.kv_len", f"expected q_len ({q_len})")
-        for name in ("k", "v"):
-            if getattr(p, name).dtype != p.q.dtype:
-                yield Problem(f"{name}.dtype", "expected q's")
+        yield from one_dtype(p)
 
     def depends_on_batch(self, kernel: Torchtune) -> bool:
         """Every second entry has its sequences the other way round."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from attnfuzz.generators.kernels.system_rules import without
 from attnfuzz.generators.kernels.transformers.spec import Transformers
 from attnfuzz.generators.model.expressions import mask_axes
 from attnfuzz.generators.model.problem import Problem, lengths
@@ -26,14 +27,7 @@ def forgets(kernel: Transformers) -> bool:
 
 def problems(p: Program, kernel: Transformers) -> Iterator[Problem]:
     """What of the program, or of its kernel's arguments, does not go together."""
-    for key, wrong in (
-        ("transform", p.transform != "none"),
-        ("autocast", p.autocast is not None),
-        ("mesh", p.mesh is not None),
-        ("training.double", p.training is not None and p.training.double),
-    ):
-        if wrong:
-            yield Problem(key, "expected none with transformers")
+    yield from without(p, "transformers")
     for name in ("q", "k", "v"):
         dtype = getattr(p, name).dtype
         if dtype not in DTYPES or dtype != p.q.dtype:

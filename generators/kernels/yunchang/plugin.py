@@ -8,6 +8,7 @@ from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning
 from attnfuzz.generators.kernels.conditions import differentiates
 from attnfuzz.generators.kernels.dealing import dealt, gathered, striped, zigzag
 from attnfuzz.generators.kernels.refusal import Refusal
+from attnfuzz.generators.kernels.system_rules import one_dtype
 from attnfuzz.generators.kernels.yunchang.spec import Yunchang
 from attnfuzz.generators.model.problem import Problem, lengths
 from attnfuzz.generators.model.program import Mesh, Program
@@ -129,9 +130,7 @@ class YunchangPlugin(KernelPlugin[Yunchang]):
                 yield Problem(key, f"expected {why}")
         if p.q.dtype == "float64":
             yield Problem("q.dtype", "expected another: yunchang merges blocks in float32")
-        for name in ("k", "v"):
-            if getattr(p, name).dtype != p.q.dtype:
-                yield Problem(f"{name}.dtype", "expected q's")
+        yield from one_dtype(p)
         for key, q_len, kv_len in lengths(p):
             if q_len != kv_len or not q_len or q_len % parts:
                 yield Problem(f"{key}.q_len", f"expected kv_len, and a multiple of {parts}")

@@ -42,7 +42,8 @@ class Drawing(kernel.Drawing):
         self.as_projected = one_in(2)
         self.scale = kernel.scales_above_0(parts.swarm)
         here = not parts.swarm.place.gpu and parts.swarm.has("mesh")
-        self.parallel = one_in(4) if here else st.just(False)
+        self.parallel = one_in(2) if here else st.just(False)
+        self.latent = one_in(3)
         self.ranks = weighted((4, 2), (3, 4), (1, 3), (1, 8))
         self.headtail = st.booleans()
 
@@ -89,7 +90,8 @@ class Drawing(kernel.Drawing):
         return self._in_parallel(draw, program) if draw(self.parallel) else program
 
     def _in_parallel(self, draw: Draw, p: Program) -> Program:
-        """The program over ranks, in one call, with a length that they can share."""
+        """The program over ranks, in one call, with a length that they can share. A third of those
+        of SDPA have heads as DeepSeek-V3's latent attention has them, of 192 and values of 128."""
         spec, ranks = p.kernel, draw(self.ranks)
         assert isinstance(spec, Torchtitan)
         flex = spec.module == "flex"
@@ -101,6 +103,8 @@ class Drawing(kernel.Drawing):
         if flex:
             shape = replace(shape, batch=1, q_heads=shape.q_heads // shape.kv_heads, kv_heads=1)
             shape = replace(shape, head_dim=min(shape.head_dim, 32))
+        elif draw(self.latent):
+            shape = replace(shape, v_head_dim=max(1, shape.head_dim * 2 // 3))
         parallel = replace(
             p,
             kernel=replace(spec, context_parallel=form, block_size=128, checkpoint="none"),

@@ -158,6 +158,7 @@ class TorchtitanPlugin(KernelPlugin[Torchtitan]):
         return Torchtitan(module=kernel.module)
 
     def fitted(self, program: Program) -> Program:
+        """The length is the longest that the ranks can share, of those that are not longer."""
         kernel = self.spec(program)
         if kernel.module == "sdpa":
             pattern: Literal["all", "causal"] = "all" if kernel.pattern == "all" else "causal"
@@ -172,7 +173,12 @@ class TorchtitanPlugin(KernelPlugin[Torchtitan]):
         elif kernel.module == "flex":
             kernel = changed(kernel, context_parallel="plain", block_size=128)
         mask = program.mask if kernel.module == "flex" else None
-        return changed(program, kernel=kernel, mask=mask, score_mod=None)
+        p = changed(program, kernel=kernel, mask=mask, score_mod=None)
+        if p.mesh is None:
+            return p
+        parts = _parts(p.mesh.world_size, kernel)
+        length = max(p.shape.q_len // parts, 1) * parts
+        return changed(p, shape=changed(p.shape, q_len=length, kv_len=length))
 
 
 def _imports(spec: Torchtitan, scene: Scene) -> list[str]:
@@ -190,6 +196,12 @@ def _imports(spec: Torchtitan, scene: Scene) -> list[str]:
     return lines
 
 
+def _parts(ranks: int, kernel: Torchtitan) -> int:
+    """What the length has to be a multiple of."""
+    plain = 1 if kernel.context_parallel == "plain" else 2
+    return ranks * (BLOCK if kernel.module == "flex" else plain)
+
+
 def _mesh_problems(p: Program, kernel: Torchtitan) -> Iterator[Problem]:
     """What context parallelism needs of the ranks, and of the lengths that they share."""
     mesh = p.mesh
@@ -202,7 +214,7 @@ def _mesh_problems(p: Program, kernel: Torchtitan) -> Iterator[Problem]:
     if {mesh.q, mesh.k, mesh.v} != {"replicate"}:
         yield Problem("mesh.q", "expected replicate, and so k and v: each rank takes its part")
     flex = kernel.module == "flex"
-    parts = mesh.world_size * (BLOCK if flex else 2 if kernel.context_parallel != "plain" else 1)
+    parts = _parts(mesh.world_size, kernel)
     for key, q_len, _ in lengths(p):
         if q_len % parts:
             yield Problem(f"{key}.q_len", f"expected a multiple of {parts} for the ranks")

@@ -22,6 +22,11 @@ from attnfuzz.actors.child.simulation.turns import Turns
 
 NAME = "simulated"
 
+REDUCTIONS: dict[str, Callable[..., Any]] = {
+    "SUM": torch.add, "AVG": torch.add, "MAX": torch.maximum, "MIN": torch.minimum,
+}  # fmt: skip
+"""What puts two parts together."""
+
 
 class Meeting:
     """What the ranks have brought so far: to collectives, by group and number, and what was sent
@@ -30,13 +35,23 @@ class Meeting:
     def __init__(self, turns: Turns) -> None:
         self.turns = turns
         self.brought: dict[tuple[Any, ...], dict[int, Any]] = {}
+        self.readers: dict[tuple[Any, ...], int] = {}
+        """How many ranks have read what all have brought. The last one takes it away."""
         self.sent: dict[tuple[Any, ...], list[Tensor]] = {}
         self.issued: dict[int, list[str]] = {rank: [] for rank in range(turns.size)}
         """The collectives that each rank has issued, in their order."""
 
+    def read(self, collective: tuple[Any, ...], size: int) -> None:
+        """One of `size` ranks has what was brought to `collective`. What all have read is freed: 64
+        ranks would else keep 64 copies of every gradient."""
+        self.readers[collective] = self.readers.get(collective, 0) + 1
+        if self.readers[collective] == size:
+            del self.readers[collective], self.brought[collective]
+
     def forget(self) -> None:
         """Before a run: what an earlier one has left, as it stopped, is not this one's."""
         self.brought.clear()
+        self.readers.clear()
         self.sent.clear()
         for issued in self.issued.values():
             issued.clear()
@@ -76,10 +91,12 @@ class SimulatedGroup(dist.ProcessGroup):
         turns = self._meeting.turns
         self._count += 1
         self._meeting.issued[turns.rank].append(f"{what} over {ranks}")
-        brought = self._meeting.brought.setdefault((ranks, self._count, what), {})
+        collective = (ranks, self._count, what)
+        brought = self._meeting.brought.setdefault(collective, {})
         brought[self._rank] = mine
         why = f"{what}, the collective number {self._count} over the ranks {ranks}"
         turns.wait(why, lambda: len(brought) == self._size)
+        self._meeting.read(collective, self._size)
         return [brought[rank] for rank in range(self._size)]
 
     # Collectives. Their names and arguments are those of torch.distributed.ProcessGroup.
@@ -226,17 +243,20 @@ def _write(output: Tensor, value: Tensor) -> None:
 
 
 def _reduced(parts: list[Tensor], opts: Any) -> Tensor:
-    """The parts put together as `opts.reduceOp` says, in the order of the ranks."""
+    """The parts put together as `opts.reduceOp` says, in the order of the ranks; of half precision
+    in float32, rounded once."""
     reduction = getattr(opts, "reduceOp", dist.ReduceOp.SUM)
     operation = str(getattr(reduction, "op", reduction)).rpartition(".")[2]
-    stacked = torch.stack(parts)
-    reductions: dict[str, Callable[[Tensor], Tensor]] = {
-        "SUM": lambda t: t.sum(0, dtype=t.dtype), "AVG": lambda t: t.mean(0),
-        "MAX": lambda t: t.amax(0), "MIN": lambda t: t.amin(0),
-    }  # fmt: skip
-    if operation not in reductions:
+    if operation not in REDUCTIONS:
         raise NotImplementedError(f"simulated ranks do not reduce by {operation}")
-    return reductions[operation](stacked)
+    first = parts[0]
+    half = first.is_floating_point() and first.element_size() < 4
+    total = first.to(torch.float32 if half else first.dtype, copy=True)
+    for part in parts[1:]:
+        REDUCTIONS[operation](total, part, out=total)
+    if operation == "AVG":
+        total /= len(parts)
+    return total.to(first.dtype)
 
 
 def _done(result: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
 
@@ -202,6 +203,13 @@ def test_ranks_that_wait_for_one_another_are_stuck_at_once_and_can_go_on_later()
         turns.each(lambda rank: None if rank == 2 else turns.wait(f"for {rank}", lambda: False))
     assert stuck.value.waits == {0: "for 0", 1: "for 1"}
     assert turns.each(lambda rank: rank) == [0, 1, 2]
+
+
+def test_ranks_begin_with_the_configuration_of_who_makes_them() -> None:
+    """torch's configuration is in context variables, which a new thread has none of."""
+    setting = ContextVar("setting", default="default")
+    setting.set("set")
+    assert Turns(2).each(lambda rank: setting.get()) == ["set", "set"]
 
 
 def test_what_a_rank_raises_is_told_before_that_others_wait_for_it() -> None:

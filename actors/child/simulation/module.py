@@ -19,8 +19,12 @@ _made: dict[int, tuple[Turns, Meeting]] = {}
 
 
 def simulated_ranks(size: int) -> tuple[Turns, Meeting]:
-    """The ranks of this process, which live as long as it."""
+    """The ranks of this process, which live as long as it. Together they may compile a function
+    once each, as their processes would: here they are one, in which dynamo gives up after eight
+    times (its default `recompile_limit`)."""
     if size not in _made:
+        config = torch._dynamo.config
+        config.recompile_limit = max(config.recompile_limit, size)
         turns = Turns(size)
         _made[size] = turns, install(turns)
     return _made[size]

@@ -6,6 +6,7 @@ repeated. Where all that have not ended wait for one another, that is known at o
 
 from __future__ import annotations
 
+import contextvars
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,7 +34,8 @@ class _Wait:
 
 class Turns:
     """`size` threads, one for each rank, which live as long as the process. Only the one whose turn
-    it is touches anything here, or the caller of `each` while none runs."""
+    it is touches anything here, or the caller of `each` while none runs. Each begins with the
+    context variables of the thread that makes them: torch's configuration is in those."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -48,7 +50,8 @@ class Turns:
         self._raised: dict[int, BaseException] = {}
         threading.stack_size(STACK_BYTES)
         for rank in range(size):
-            threading.Thread(target=self._live, args=(rank,), daemon=True).start()
+            context = contextvars.copy_context()
+            threading.Thread(target=context.run, args=(self._live, rank), daemon=True).start()
         threading.stack_size(0)
 
     @property

@@ -21,10 +21,6 @@ BLOCK = 128
 """`_DEFAULT_SPARSE_BLOCK_SIZE` of flex_attention, in which torch shards."""
 
 
-RECOMPILES = 8
-"""Of one function in one process, at dynamo's default `recompile_limit`."""
-
-
 class FlexContextParallelPlugin(MethodPlugin[FlexContextParallel]):
     """torch's own functions shard and gather, or DTensor where there are gradients, which they have
     not, nor has flex_attention on a CPU. A score modification is written for whole sequences, which
@@ -128,10 +124,6 @@ class FlexContextParallelPlugin(MethodPlugin[FlexContextParallel]):
             yield Problem("mesh.method.kind", f"expected another: flex_attention is not {device}'s")
         if program.training is not None and device == "cpu":
             yield Problem("training", "expected none: flex_attention has no gradients")
-        mesh = self.mesh(program)
-        if all_ranks and mesh.ranks == "simulated" and mesh.degree > RECOMPILES:
-            sentence = f"expected {RECOMPILES} at most: torch compiles a BlockMask for each rank"
-            yield Problem("mesh.world_size", sentence)
 
 
 PLUGIN = FlexContextParallelPlugin()

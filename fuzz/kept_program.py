@@ -82,5 +82,6 @@ def _tried(
     ranks = launched_ranks_of(finding.best)
     task = ReproTask(script, python, str(folder), RUNS, timeout, None, files, ranks)
     stage = Validate(task, finding.failure)
-    stage.report(task, run_repro(task))
+    while isinstance(one := stage.next_task(), ReproTask):
+        stage.report(one, run_repro(one))
     return Tried(runs=stage.runs, reproduced=stage.reproduced)

@@ -13,6 +13,7 @@ from attnfuzz.actors.scripts import run_repro
 from attnfuzz.corpus.signature import OTHER_SIZE, signature
 from attnfuzz.fuzz.pool.tasks import ReproRun, ReproTask
 from attnfuzz.fuzz.reduce.evaluate import reproduces
+from attnfuzz.fuzz.reduce.validate import Validate
 from attnfuzz.generators.model.outcome import WAITING, Failure, FailureKind, Phase, Raised
 from attnfuzz.generators.model.program import Program
 
@@ -147,3 +148,37 @@ def test_preload_files_come_first_under_their_names(tmp_path: Path) -> None:
     text = "import fault\nassert fault.answer == 42, __name__"
     (ended,) = run(tmp_path, text, preload=(str(tmp_path / "fault.py"),))
     assert "AssertionError: __main__" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("processes", "ends", "asked", "result"),
+    [
+        (1, [1, 0, 1], [3], (2, 3)),
+        (4, [1], [1], (1, 1)),  # each process imports torch: one run that shows it is enough
+        (4, [0, 1, 0], [1, 2], (1, 3)),
+        (4, [0, 0, 0], [1, 2], (0, 3)),
+        (4, [None], [1], (0, 1)),
+    ],
+)
+def test_how_often_a_script_is_run(
+    processes: int, ends: list[int | None], asked: list[int], result: tuple[int, int]
+) -> None:
+    def run_of(status: int | None) -> ReproRun:
+        return ReproRun(status, "AssertionError" if status else "")
+
+    stage = Validate(ReproTask("", "", "", runs=3, processes=processes), WRONG)
+    left, runs = list(ends), []
+    while isinstance(task := stage.next_task(), ReproTask):
+        assert stage.next_task() is None
+        runs.append(task.runs)
+        stage.report(task, [run_of(left.pop(0)) for _ in range(min(task.runs, len(left)))])
+    assert stage.finished and not left
+    assert (runs, (stage.reproduced, stage.runs)) == (asked, result)
+
+
+def test_no_run_is_asked_for_where_none_is_wanted() -> None:
+    stage = Validate(ReproTask("", "", "", runs=0, processes=2), WRONG)
+    task = stage.next_task()
+    assert isinstance(task, ReproTask) and task.runs == 0
+    stage.report(task, [])
+    assert stage.finished and stage.next_task() is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from attnfuzz.corpus.signature import key_without_stack, signature
+from attnfuzz.corpus.signature import key_without_stack, parted, signature
 from attnfuzz.fuzz.reduce.seen import matches, seen
 from attnfuzz.fuzz.reduce.wording import reworded
 from attnfuzz.generators.kernels.registry import plugin_of
@@ -28,14 +28,15 @@ def fails_alike(key: str, like: Program | None = None, kind: FailureKind | None 
     With `like`, the program that the key is of, results that are wrong in the same way are alike
     whatever kernel gave them, by whatever method ranks shared it: what is wrong in checkpointing
     is so for all kernels, what is wrong in a collective for all methods that use it, and each is
-    minimized to the simplest.
+    minimized to the simplest. So are ranks that take part in different collectives.
     """
 
     def judge(program: Program, outcome: Outcome) -> bool:
         failure = outcome.failure
         if failure is None or kind not in (None, failure.kind):
             return False
-        if like is not None and failure.raised is None and failure.diffs:
+        differs = failure.raised is None and bool(failure.diffs)
+        if like is not None and (differs or parted(failure)):
             program = replace(program, kernel=like.kernel, mesh=like.mesh)
         return signature(failure, program).strong == key
 

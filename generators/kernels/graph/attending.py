@@ -231,7 +231,7 @@ class Attending:
         if self.draw(self.ways.rare):
             b.add(Pointwise(of="probs", to="probs", function="dropout"))
 
-    def with_sink(self, q: str, k: str, v: str, to: str, mask: str | None = None) -> None:
+    def with_sink(self, q: str, k: str, v: str, to: str) -> None:
         """One attention in which each head may look at nothing: a learned score in front of the
         softmax, whose probability is left out (attention sinks, as gpt-oss has them)."""
         b = self.b
@@ -239,8 +239,6 @@ class Attending:
         b.exchange(k, 2, 3, "key")
         b.add(Product(left=q, right="key", to="scores", form=self.draw(self.ways.product)))
         self._scaled("scores", "after", "after", "scores")
-        if mask is not None:
-            self._masked(mask)
         sink = b.parameter(Parameter(name="sink", rows=("Hq",)))
         b.unsqueeze(sink, 0)
         b.unsqueeze(sink, 2)

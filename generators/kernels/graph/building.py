@@ -55,7 +55,6 @@ class Forms:
             rank: st.sampled_from(list(permutations(range(rank)))[1:]) for rank in (2, 3, 4, 5)
         }
         self.flag = st.booleans()
-        self.several = has("graph.several")
         self.rotated = one_in(3) if has("graph.rotary") else st.just(False)
         self.rotation = weighted((3, "halves"), (2, "interleaved"), (1, "complex"))
 

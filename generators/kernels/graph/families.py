@@ -34,15 +34,13 @@ class Families:
     """Builds a graph's steps; each method leaves `out` and gives the names that are returned.
     `also`: something more than `out` is returned."""
 
-    norm = weighted((2, "none"), (2, "rms_norm"), (2, "layer_norm"))
-    kind = weighted((3, "plain"), (1, "sink"), (1, "split"))
+    norm = weighted((2, "none"), (2, "rms_norm"), (1, "layer_norm"))
     split = weighted((2, "parts"), (2, "chunk"), (2, "heads"))
     linear = weighted((3, "linear"), (1, "matmul"))
     merge = weighted((2, "logaddexp"), (1, "sigmoid"))
     form = weighted((1, "rms_norm"), (1, "layer_norm"))
     gated = one_in(4)
     further = one_in(3)
-    normed_heads = one_in(5)
     times = weighted((3, 2), (1, 3))
 
     def __init__(
@@ -51,8 +49,6 @@ class Families:
         self.b, self.attending, self.at, self.also = builder, attending, setting, also
         self.draw = builder.draw
         self.returns: tuple[str, ...] = ("out",)
-        self.several = builder.forms.several
-        self.mixed = False
 
     def build(self, family: str) -> tuple[str, ...]:
         """The steps of that family. Gives the names of what is returned."""
@@ -76,9 +72,7 @@ class Families:
     def single(self) -> None:
         """One attention; perhaps keys and values are returned too, as a cache is filled."""
         self._arranged()
-        if self.draw(self.normed_heads):
-            self._norm_heads("q", "k")
-        self._attend("q", "k", "v", "out", self.at.mask)
+        self.attending.attend("q", "k", "v", "out", self.at.mask)
         if self.also:
             self.b.add(Contiguous(of="k", to="keys"), Contiguous(of="v", to="values"))
             self.returns = ("out", "keys", "values")
@@ -90,9 +84,7 @@ class Families:
         for name, like in (("k2", "k"), ("v2", "v")):
             given = self.b.another(name, like, self._given(like))
             self.b.arrange(given, self.at.given, "Hkv", "D" if like == "k" else "Dv")
-        if self.draw(self.normed_heads):
-            self._norm_heads("q", "k")
-        self._attend("q", "k", "v", "hidden", self.at.mask)
+        self.attending.attend("q", "k", "v", "hidden", self.at.mask)
         self._residual("hidden", "q")
         self.attending.attend("hidden", "k2", "v2", "out", None)
         self._ended()
@@ -117,39 +109,16 @@ class Families:
     def split_keys(self) -> None:
         """Attention over two parts of the keys, merged by log-sum-exp."""
         self._arranged()
-        self._attend_in_parts("q", "k", "v", "out")
-        self.b.hand_back("out", self.at.returned)
-
-    def _attend(self, q: str, k: str, v: str, to: str, mask: str | None) -> None:
-        """One attention, now and then with a sink or over two parts of the keys. Once in a graph: a
-        second one costs what it costs to compile, and shows nothing new."""
-        kind = self.draw(self.kind) if self.several and not self.mixed else "plain"
-        long = int(self.b.scope.sizes["Lkv"]) > SPLIT_AT
-        zeros = mask is not None and self.attending.form.form == "zero_one"
-        if kind == "sink" and not zeros:
-            self.attending.with_sink(q, k, v, to, mask)
-        elif kind == "split" and mask is None and long:
-            self._attend_in_parts(q, k, v, to)
-        else:
-            return self.attending.attend(q, k, v, to, mask)
-        self.mixed = True
-
-    def _attend_in_parts(self, q: str, k: str, v: str, to: str) -> None:
-        b, first, second = self.b, ("k0", "v0"), ("k1", "v1")
-        for name, begin, end in zip((k, v), first, second, strict=True):
-            b.add(Slice(of=name, to=begin, dim=2, stop=SPLIT_AT))
-            b.add(Slice(of=name, to=end, dim=2, start=SPLIT_AT))
-        self.attending.by_hand(q, *first, to, None, lse="lse")
-        self.attending.by_hand(q, *second, "out1", None, lse="lse1")
+        b = self.b
+        for name, other in (("k", "k2"), ("v", "v2")):
+            b.add(Slice(of=name, to=other, dim=2, start=SPLIT_AT))
+        for name in ("k", "v"):
+            b.add(Slice(of=name, to=name, dim=2, stop=SPLIT_AT))
+        self.attending.by_hand("q", "k", "v", "out", None, lse="lse")
+        self.attending.by_hand("q", "k2", "v2", "out2", None, lse="lse2")
         form = self.draw(self.merge)
-        b.add(Merge(of=(to, "out1"), lse=("lse", "lse1"), to=to, form=form))
-
-    def _norm_heads(self, *names: str) -> None:
-        """A norm of each head's queries and keys."""
-        form = self.draw(self.form)
-        for name in names:
-            wide = self.b.value(name).shape[-1] != 1
-            self.b.add(Norm(of=name, to=name, form=form if wide else "rms_norm"))
+        b.add(Merge(of=("out", "out2"), lse=("lse", "lse2"), to="out", form=form))
+        b.hand_back("out", self.at.returned)
 
     def sink(self) -> None:
         """One attention with a sink."""
@@ -209,11 +178,14 @@ class Families:
             for name in names:
                 b.exchange(name, 1, 2)
         if draw(self.further):
-            self._norm_heads(*names[:2])
+            norm = draw(self.form)
+            for name in names[:2]:
+                wide = b.value(name).shape[-1] != 1
+                b.add(Norm(of=name, to=name, form=norm if wide else "rms_norm"))
         rotation = b.rotation()
         if rotation is not None:
             b.add(*(Rotary(of=name, to=name, form=rotation) for name in names[:2]))
-        self._attend("q2", "k2", "v2", "out", self.at.mask)
+        self.attending.attend("q2", "k2", "v2", "out", self.at.mask)
         b.hand_back("out", "merged")
         if draw(self.gated):
             b.add(Pointwise(of="q", to="gate", function="sigmoid"))

@@ -45,6 +45,7 @@ class Drawing(kernel.Drawing):
         self.parallel = one_in(2) if here else st.just(False)
         self.latent = one_in(3)
         self.ranks = weighted((4, 2), (3, 4), (1, 3), (1, 8))
+        self.many_flex = one_in(4)
         self.headtail = st.booleans()
 
     def draw(self, draw: Draw, backend: str) -> Program:
@@ -95,7 +96,8 @@ class Drawing(kernel.Drawing):
         spec, ranks = p.kernel, draw(self.ranks)
         assert isinstance(spec, Torchtitan)
         flex = spec.module == "flex"
-        ranks = min(ranks, 4) if flex else ranks
+        # TorchTitan compiles a BlockMask and flex_attention with Inductor, in each rank.
+        ranks = min(ranks, 4 if draw(self.many_flex) else 2) if flex else ranks
         parts = ranks * (BLOCK if flex else 2)
         length = -(-p.shape.q_len // parts) * parts
         form: Any = "plain" if flex or draw(self.headtail) else "headtail"

@@ -13,9 +13,18 @@ from attnfuzz.actors.scripts import run_repro
 from attnfuzz.corpus.signature import OTHER_SIZE, signature
 from attnfuzz.fuzz.pool.tasks import ReproRun, ReproTask
 from attnfuzz.fuzz.reduce.evaluate import reproduces
+from attnfuzz.fuzz.reduce.judges import fails_alike
 from attnfuzz.fuzz.reduce.validate import Validate
-from attnfuzz.generators.model.outcome import WAITING, Failure, FailureKind, Phase, Raised
-from attnfuzz.generators.model.program import Program
+from attnfuzz.generators.methods.specs import Heads, Ring
+from attnfuzz.generators.model.outcome import (
+    WAITING,
+    Failure,
+    FailureKind,
+    Outcome,
+    Phase,
+    Raised,
+)
+from attnfuzz.generators.model.program import Mesh, Program
 
 
 def run(tmp_path: Path, text: str, **more: Any) -> list[ReproRun]:
@@ -182,3 +191,18 @@ def test_no_run_is_asked_for_where_none_is_wanted() -> None:
     assert isinstance(task, ReproTask) and task.runs == 0
     stage.report(task, [])
     assert stage.finished and stage.next_task() is None
+
+
+def test_ranks_in_different_collectives_are_minimized_to_the_plainest_method() -> None:
+    def ended(method: Any, kind: FailureKind) -> tuple[Program, Outcome]:
+        shared = Program(mesh=Mesh(world_size=2, method=method))
+        evidence = {"stderr": OTHER_SIZE}
+        failure = Failure(kind=kind, phase=Phase.FORWARD, signal="SIGABRT", evidence=evidence)
+        return shared, Outcome(status="failed", failure=failure)
+
+    ring, crash = ended(Ring(), FailureKind.CRASH)
+    assert crash.failure is not None
+    judge = fails_alike(signature(crash.failure, ring).strong, ring)
+    assert judge(*ended(Heads(), FailureKind.CRASH))
+    other = replace(crash, failure=replace(crash.failure, evidence={}))
+    assert not judge(ended(Heads(), FailureKind.CRASH)[0], other)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from attnfuzz.corpus.signature import OTHER_SIZE, signature
+from attnfuzz.corpus.signature import signature
 from attnfuzz.fuzz.pool.tasks import RunTask
 from attnfuzz.fuzz.reduce.judges import fails_again, fails_alike, fails_wherever
 from attnfuzz.fuzz.reduce.minimize import Minimize
@@ -17,7 +17,7 @@ from attnfuzz.fuzz.reduce.search import Minimizer, at_layer
 from attnfuzz.fuzz.reduce.seen import matches, seen
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
 from attnfuzz.generators.kernels.specs import Flex, Handwritten, Sdpa
-from attnfuzz.generators.methods.specs import AllGather, ContextParallel, Heads, Ring
+from attnfuzz.generators.methods.specs import AllGather, ContextParallel, Heads
 from attnfuzz.generators.model.codec import program_id
 from attnfuzz.generators.model.masks import Causal
 from attnfuzz.generators.model.outcome import (
@@ -275,21 +275,6 @@ def test_what_is_wrong_with_any_kernel_is_minimized_to_the_simplest() -> None:
     assert fails_alike(key, by_hand)(simpler, wrong(Layer.EAGER))
     assert not fails_alike(key, by_hand)(simpler, wrong(Layer.INDUCTOR))
     assert not fails_alike(key, by_hand)(simpler, BOOM)
-
-
-def test_ranks_in_different_collectives_are_minimized_to_the_plainest_method() -> None:
-    def ended(method: Any, kind: FailureKind) -> tuple[Program, Outcome]:
-        shared = replace(BUSY, kernel=Sdpa(), mesh=Mesh(world_size=2, method=method))
-        evidence = {"stderr": OTHER_SIZE}
-        failure = Failure(kind=kind, phase=Phase.FORWARD, signal="SIGABRT", evidence=evidence)
-        return shared, Outcome(status="failed", failure=failure)
-
-    ring, crash = ended(Ring(), FailureKind.CRASH)
-    assert crash.failure is not None
-    judge = fails_alike(signature(crash.failure, ring).strong, ring)
-    assert judge(*ended(Heads(), FailureKind.CRASH))
-    other = replace(crash, failure=replace(crash.failure, evidence={}))
-    assert not judge(ended(Heads(), FailureKind.CRASH)[0], other)
 
 
 def test_what_is_wrong_by_any_method_is_minimized_to_the_plainest() -> None:

@@ -120,7 +120,7 @@ class Target(ABC):
         if program.mesh is not None and (why := self._unfit_mesh(program, program.mesh)):
             return why
         method = method_of(program)
-        problems = method.problems_on(self.device, program, self.all_ranks) if method else ()
+        problems = method.problems_on(self.device, program) if method else ()
         for problem in problems:
             return f"{problem.key}: {problem.sentence}, on {self.name}"
         if program.compile is not None and program.compile.backend not in self.place.backends:

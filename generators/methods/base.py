@@ -108,9 +108,8 @@ class MethodPlugin(Generic[M]):
         """What it needs of the rest of the program and is not so."""
         yield from ()
 
-    def problems_on(self, device: str, program: Program, all_ranks: bool) -> Iterator[Problem]:
-        """What it needs besides where its tensors lie on `device`, as torch names it; `all_ranks`
-        are there, or one alone."""
+    def problems_on(self, device: str, program: Program) -> Iterator[Problem]:
+        """What it needs besides where its tensors lie on `device`, as torch names it."""
         yield from ()
 
     # How its programs are simplified and described.

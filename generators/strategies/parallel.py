@@ -180,9 +180,8 @@ class Parallel:
         if p.training is not None and p.compile is None and draw(self.checkpoints):
             p = replace(p, surround=Surround(checkpoint="full"))
         around = self._in_module(draw, p) if p.compile is None else self._again(draw, p)
-        device, all_ranks = self.place.device, not self.place.one_rank
         for simpler in (around, p, replace(p, compile=None), replace(p, training=None)):
-            further = plugin.problems_on(device, simpler, all_ranks)
+            further = plugin.problems_on(self.place.device, simpler)
             if not problems(simpler) and not any(further):
                 return simpler
         return _plain(mesh)

@@ -227,7 +227,7 @@ class ContextParallelPlugin(MethodPlugin[ContextParallel]):
         if not self.by_dtensor(program) and mesh.data * mesh.tensor > 1:
             yield Problem("training", "expected some: torch's functions shard one dimension alone")
 
-    def problems_on(self, device: str, program: Program, all_ranks: bool) -> Iterator[Problem]:
+    def problems_on(self, device: str, program: Program) -> Iterator[Problem]:
         if device == "cpu":
             yield from self._traced_problems(program)
         elif device != "cuda":

@@ -119,7 +119,7 @@ class FlexContextParallelPlugin(MethodPlugin[FlexContextParallel]):
         if shape.q_len != shape.kv_len or shape.q_len % multiple or not shape.q_len:
             yield Problem("shape.q_len", f"expected kv_len, a multiple of {multiple}")
 
-    def problems_on(self, device: str, program: Program, all_ranks: bool) -> Iterator[Problem]:
+    def problems_on(self, device: str, program: Program) -> Iterator[Problem]:
         if device not in ("cpu", "cuda"):
             yield Problem("mesh.method.kind", f"expected another: flex_attention is not {device}'s")
         if program.training is not None and device == "cpu":

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from attnfuzz.corpus.frames import is_stack, recursing_frames, significant_frames
 from attnfuzz.corpus.title import title as shortened
 from attnfuzz.corpus.volatile import first_diagnosis, mask_diagnosis, mask_volatile
+from attnfuzz.corpus.waiting import waits
 from attnfuzz.generators.model.outcome import (
     DEEPER,
     WAITING,
@@ -265,9 +266,11 @@ def _of_hang(failure: Failure, program: Program) -> Signature:
     title = f"{kernel} attention hangs in the {phase} phase"
     if failure.kind is not FailureKind.HANG:  # one rank got a message of another size, and ended
         title = f"ranks of {kernel} attention are in different collectives in the {phase} phase"
+    title += _where(frames[::-1])
+    waiting = waits(failure)
     return Signature(
         strong=_key(FailureKind.HANG, *cause),
-        title=shortened(title, _where(frames[::-1])),
+        title=shortened(title, f": {waiting}" if waiting else ""),
         aliases=(_alias("hang", phase, kernel),),
         needs_trigger=True,
     )

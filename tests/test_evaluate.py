@@ -206,3 +206,24 @@ def test_ranks_in_different_collectives_are_minimized_to_the_plainest_method() -
     assert judge(*ended(Heads(), FailureKind.CRASH))
     other = replace(crash, failure=replace(crash.failure, evidence={}))
     assert not judge(ended(Heads(), FailureKind.CRASH)[0], other)
+
+
+def test_a_hang_of_ranks_says_what_each_waits_in() -> None:
+    lines = [
+        *(f"rank {rank}: barrier (c10d.py:5), from f.py:13: f(); waits in barrier, the 1st"
+          for rank in range(3)),
+        "rank 3: wait_tensor (c10d.py:9), from f.py:9: a; b; waits in all_gather of 4096 bfloat16",
+        "parted at the 1st collective of group 0",
+    ]  # fmt: skip
+    assert titled(lines).endswith(": rank 3 in all_gather, the others in barrier")
+    assert ":" not in titled(lines[:3]), "all wait in the same"
+    simulated = ["rank 0: waits in all_gather, number 1; 8 issued", "rank 1: has ended; 7 issued"]
+    assert titled(simulated).endswith(": rank 0 in all_gather, rank 1 ended")
+    many = [f"rank {rank}: waits in {'ab'[rank // 4]}, number 1" for rank in range(8)]
+    assert titled([*many, "rank 8: waits in b, number 1"]).endswith(
+        ": 4 ranks in a, the others in b"
+    )
+
+
+def titled(ranks: list[str]) -> str:
+    return signature(replace(HANG, evidence={"ranks": "\n".join(ranks)}), Program()).title

@@ -43,9 +43,9 @@ class Drawing(kernel.Drawing):
         self.scale = kernel.scales_above_0(parts.swarm)
         here = not parts.swarm.place.gpu and parts.swarm.has("mesh")
         self.parallel = one_in(2) if here else st.just(False)
-        self.latent = one_in(3)
+        self.latent = weighted((7, True), (1, False))
         self.ranks = weighted((4, 2), (3, 4), (1, 3), (1, 8))
-        self.many_flex = one_in(4)
+        self.flex_ranks = st.sampled_from((2, 4))
         self.headtail = st.booleans()
 
     def draw(self, draw: Draw, backend: str) -> Program:
@@ -91,13 +91,17 @@ class Drawing(kernel.Drawing):
         return self._in_parallel(draw, program) if draw(self.parallel) else program
 
     def _in_parallel(self, draw: Draw, p: Program) -> Program:
-        """The program over ranks, in one call, with a length that they can share. A third of those
-        of SDPA have heads as DeepSeek-V3's latent attention has them, of 192 and values of 128."""
-        spec, ranks = p.kernel, draw(self.ranks)
+        """The program over ranks, in one call, with a length that they can share.
+
+        Most of SDPA have heads as DeepSeek-V3's latent attention has them, of 192 and values of
+        128. Where both are alike SDPA is the CPU's fused kernel, for which DTensor has no rule: it
+        refuses the causal one, and tries to decompose the other, for 12 CPU seconds in each rank.
+        """
+        spec = p.kernel
         assert isinstance(spec, Torchtitan)
-        flex = spec.module == "flex"
+        flex, latent = spec.module == "flex", draw(self.latent)
         # TorchTitan compiles a BlockMask and flex_attention with Inductor, in each rank.
-        ranks = min(ranks, 4 if draw(self.many_flex) else 2) if flex else ranks
+        ranks = draw(self.flex_ranks if flex else self.ranks)
         parts = ranks * (BLOCK if flex else 2)
         length = -(-p.shape.q_len // parts) * parts
         form: Any = "plain" if flex or draw(self.headtail) else "headtail"
@@ -105,8 +109,10 @@ class Drawing(kernel.Drawing):
         if flex:
             shape = replace(shape, batch=1, q_heads=shape.q_heads // shape.kv_heads, kv_heads=1)
             shape = replace(shape, head_dim=min(shape.head_dim, 32))
-        elif draw(self.latent):
+        elif latent:
             shape = replace(shape, v_head_dim=max(1, shape.head_dim * 2 // 3))
+        else:
+            spec = replace(spec, pattern="causal")
         parallel = replace(
             p,
             kernel=replace(spec, context_parallel=form, block_size=128, checkpoint="none"),

@@ -10,8 +10,9 @@ kernels.yaml) with different seeds. An incident that today's
 torch no longer has, or has on other hardware, is kept alive by a preload file beside the
 configuration, which says what it does; a kernel of its own is called by `function` programs. A
 campaign ends when a bucket of the right kind, whose title is the incident's, is minimized; printed
-are the CPU seconds until then of every process of the campaign (Ray's own too), programs run, the
-buckets of that kind and title (1 is right), and lines of the script.
+are the CPU seconds of every process of the campaign (Ray's own too) until a failure of that kind
+and title was confirmed, and until its bucket was minimized, programs run, the buckets of that kind
+and title (1 is right), and lines of the script. Found is what is minimized.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from rich.table import Table
 
 from attnfuzz.corpus.bucket import Bucket
 from attnfuzz.corpus.case import read_bucket
+from attnfuzz.corpus.signature import signature
+from attnfuzz.corpus.store.rows import FailureRow
 from attnfuzz.corpus.store.store import Store
 from attnfuzz.fuzz.campaign.config import CampaignConfig, load_config
 from attnfuzz.fuzz.campaign.launch import launch
@@ -71,7 +74,21 @@ class Incident:
 
     def is_in(self, bucket: BucketView | Bucket) -> bool:
         """What dynamo cannot trace has one bucket, of the kind that it was first seen as."""
-        return bucket.kind in self.kinds and bool(re.search(self.title, bucket.title))
+        return self._is_named(bucket.kind, bucket.title)
+
+    def is_confirmed_in(self, row: FailureRow) -> bool:
+        """Whether the failure is of that kind and title, and has failed again when it was run."""
+        failure = row.outcome.failure
+        if (
+            failure is None
+            or not row.failures
+            or self.system not in (None, row.program.kernel.kind)
+        ):
+            return False
+        return self._is_named(failure.kind, signature(failure, row.program).title)
+
+    def _is_named(self, kind: str, title: str) -> bool:
+        return kind in self.kinds and bool(re.search(self.title, title))
 
     def holds(self, bucket: BucketView | Bucket, store: Store) -> bool:
         """Whether a minimized bucket of that kind and title is the incident's."""
@@ -175,10 +192,15 @@ class Watch:
     """CPU seconds."""
     before_s: float = field(default_factory=tree_cpu_s)
     cpu_s: float = 0.0
+    confirmed_s: float | None = None
     found: bool = False
 
     def __call__(self, snapshot: Snapshot) -> None:
         self.cpu_s = max(self.cpu_s, tree_cpu_s() - self.before_s)
+        if self.confirmed_s is None:
+            with Store(self.directory, create=False) as store:
+                if any(map(self.incident.is_confirmed_in, store.failures())):
+                    self.confirmed_s = self.cpu_s
         done = [bucket for bucket in snapshot.buckets if bucket.state in ("done", "variants")]
         alike = [bucket for bucket in done if self.incident.is_in(bucket)]
         if alike:
@@ -232,6 +254,7 @@ def campaign(
     return (
         incident.name,
         str(base.seed),
+        "-" if watch.confirmed_s is None else f"{watch.confirmed_s:.0f}",
         f"{watch.cpu_s:.0f}" if watch.found else "not found",
         str(executed),
         str(len(alike)),
@@ -248,7 +271,7 @@ def main(
     directory: Annotated[Path, typer.Option("--dir")] = Path("campaigns/seeds"),
 ) -> None:
     console = Console(width=100)
-    header = ("incident", "seed", "CPU s", "programs", "buckets", "lines")
+    header = ("incident", "seed", "confirmed", "minimized", "programs", "buckets", "lines")
     table = Table(*header)
     missed = 0
     for incident in (i for i in (*INCIDENTS, *IN_SYSTEMS) if not names or i.name in names):
@@ -257,7 +280,7 @@ def main(
             base = load_config(HERE / incident.config, seed=seed, minutes=minutes, workers=workers)
             where = directory / f"{incident.name}-{seed}"
             row = campaign(incident, base, where, 60 * cpu_minutes)
-            missed += row[2] == "not found"
+            missed += row[3] == "not found"
             table.add_row(*row)
             console.print("  ".join(row))
     console.print(table)

@@ -17,8 +17,8 @@ def forward(self, q, k, v, *, attention_masks, **options):
 
     key = id(mask_mod)
     if key not in BLOCK_MASKS:
-        batch, _, length, _ = attention_masks.shape
-        BLOCK_MASKS[key] = create_block_mask(mask_mod, batch, None, length, length, device=q.device)
+        batch, _, q_len, kv_len = attention_masks.shape
+        BLOCK_MASKS[key] = create_block_mask(mask_mod, batch, None, q_len, kv_len, device=q.device)
     return take_from_outside(self, q, k, v, attention_masks=BLOCK_MASKS[key], **options)
 
 

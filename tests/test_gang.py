@@ -186,8 +186,9 @@ def test_ranks_in_different_collectives_hang_and_the_place_is_named(sandbox: San
 one, two = (lambda: dist.all_reduce(q.clone())), (lambda: dist.broadcast(q.clone(), 0))
 for step in (two, one) if rank == 1 else (one, two): step()
 """
-    failure = run(sandbox, body, idle=3.0).failure
-    assert failure is not None and failure.kind is FailureKind.HANG
+    failure = run(sandbox, body, idle=3.0, confirm_hang=True).failure
+    assert failure is not None and failure.kind is FailureKind.HANG and failure.raised is not None
+    assert failure.raised.message == "all asleep in phase eager for 3 s", "the first try decides"
     *lines, parted, away = failure.evidence["ranks"].splitlines()
     assert "waits in broadcast of 16 float32, the 1st of group 0" in lines[1]
     assert parted.startswith(

@@ -17,6 +17,7 @@ from attnfuzz.corpus.frames import GENERATED, GENERATED_FILE
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 _WAITS = re.compile(r"torch\.ops\._c10d_functional\.wait_tensor\.default\((\w+)\)")
 _COLLECTIVE = re.compile(r"(?:\w+ = )?torch\.ops\._c10d_functional\.(?!wait_tensor)")
+_PARTED = "parted at the "
 SPIED_ON = 8
 """Ranks whose native stacks are taken: some seconds each."""
 
@@ -91,6 +92,12 @@ def evidence_of(here: Shown, elsewhere: Mapping[str, Shown]) -> dict[str, str]:
     return texts
 
 
+def has_parted(evidence: Mapping[str, str]) -> bool:
+    """Whether the evidence of a hang says that ranks are in different collectives."""
+    lines = evidence.get("ranks", "").splitlines()
+    return any(line.startswith(_PARTED) for line in lines)
+
+
 def _pids(directory: Path) -> dict[int, int]:
     texts = {_rank(file): file.read_text() for file in directory.glob("rank-*.pid")}
     return {rank: int(texts[rank]) for rank in sorted(texts) if texts[rank].isdigit()}
@@ -134,7 +141,7 @@ def _summed(
     ]
     parting = collectives.divergence(records, ended=False)
     if parting is not None:
-        lines.append(f"parted at the {parting}")
+        lines.append(f"{_PARTED}{parting}")
     together: dict[Place, list[str]] = {}
     for rank, place in sorted(places.items()):
         together.setdefault(place, []).append(f"rank {rank}")

@@ -27,10 +27,11 @@ from attnfuzz.actors.sandbox.job import Job, Limits
 from attnfuzz.actors.sandbox.leading import LeadingSupervisor, spread_over
 from attnfuzz.actors.sandbox.messages import Messages
 from attnfuzz.actors.sandbox.parts import HostLost, Link, PartEnd, Spread
+from attnfuzz.actors.sandbox.ranks import has_parted
 from attnfuzz.actors.sandbox.supervisor import Supervisor
-from attnfuzz.actors.sandbox.watchdog import PATIENCE
+from attnfuzz.actors.sandbox.watchdog import ASLEEP, PATIENCE
 from attnfuzz.generators.model.codec import outcome_from_data
-from attnfuzz.generators.model.outcome import DEADLINE, Cost, FailureKind, Outcome
+from attnfuzz.generators.model.outcome import DEADLINE, WAITING, Cost, FailureKind, Outcome
 
 SPACE_S = 120.0  # another program that fills the disk has its deadlines
 FREE_BYTES = 512 << 20  # a program needs room for its caches; less would look like its failure
@@ -87,7 +88,8 @@ class Sandbox:
     ) -> Outcome:
         """What becomes of `source`. With `confirm_hang` a missed deadline is tried again with
         `PATIENCE` times the deadlines before it is called a hang; that second try decides, and with
-        `native` its evidence has native stacks, which cost some CPU seconds a process.
+        `native` its evidence has native stacks, which cost some CPU seconds a process. Ranks that
+        wait for one another for ever, by their records, need no second try.
 
         Raises SandboxError when nothing can run any more, and HostLost when the ranks cannot all
         run, never for what a program does.
@@ -97,7 +99,7 @@ class Sandbox:
 
     def _confirmed(self, source: str, job: Job, confirm_hang: bool, native: bool) -> Outcome:
         outcome = self._attempt(source, job, native=False)
-        if not confirm_hang or not _is_hang(outcome):
+        if not confirm_hang or not _is_hang(outcome) or _is_deadlock(outcome):
             return outcome
         patient = replace(job, deadlines=job.deadlines.times(PATIENCE))
         again = self._attempt(source, patient, native=native)
@@ -358,6 +360,16 @@ def _of_ranks(attempt: Attempt) -> dict[str, Any]:
 
 def _is_hang(outcome: Outcome) -> bool:
     return outcome.failure is not None and outcome.failure.kind is FailureKind.HANG
+
+
+def _is_deadlock(outcome: Outcome) -> bool:
+    """Whether no deadline could help: simulated ranks wait for one another, or all processes sleep,
+    and one is in another collective than the rest."""
+    assert outcome.failure is not None and outcome.failure.raised is not None
+    message = outcome.failure.raised.message
+    if message == WAITING:
+        return True
+    return message.startswith(ASLEEP) and has_parted(outcome.failure.evidence)
 
 
 def oom_kills() -> int:

@@ -20,6 +20,7 @@ from attnfuzz.corpus.volatile import first_diagnosis, mask_diagnosis, mask_volat
 from attnfuzz.corpus.waiting import waits
 from attnfuzz.generators.model.outcome import (
     DEEPER,
+    PARTED,
     WAITING,
     Diff,
     Failure,
@@ -79,10 +80,12 @@ OTHER_SIZE = "Received data size doesn't match expected size"
 
 def parted(failure: Failure) -> bool:
     """Whether it is one of the ways in which it ends when ranks take part in different collectives:
-    simulated ranks wait for one another; a process gets a message of another's size. Processes that
-    hang have stacks, which say more."""
+    simulated ranks wait for one another; processes hang, and their records say where they parted;
+    one gets a message of another's size."""
     if failure.kind is FailureKind.HANG:
-        return failure.raised is not None and failure.raised.message == WAITING
+        lines = failure.evidence.get("ranks", "").splitlines()
+        simulated = failure.raised is not None and failure.raised.message == WAITING
+        return simulated or any(line.startswith(PARTED) for line in lines)
     ended = failure.kind in (FailureKind.CRASH, FailureKind.RUNTIME_ERROR)
     return ended and any(OTHER_SIZE in text for text in failure.evidence.values())
 
@@ -259,10 +262,11 @@ def _of_hang(failure: Failure, program: Program) -> Signature:
     stack = failure.raised.frames if failure.raised else ()
     # Which frames are the outermost of those recorded depends on the moment where not all are.
     whole = not any(frame.file == DEEPER for frame in stack)
-    frames = significant_frames(stack, outermost=True) if whole else ()
-    phase, kernel = phase_class(failure), _attention(program)
     # When ranks that have parted notice it, and where, is chance.
-    cause = ("parted", kernel) if parted(failure) else (phase, *(frames or (kernel,)))
+    apart = parted(failure)
+    frames = significant_frames(stack, outermost=True) if whole and not apart else ()
+    phase, kernel = phase_class(failure), _attention(program)
+    cause = ("parted", kernel) if apart else (phase, *(frames or (kernel,)))
     title = f"{kernel} attention hangs in the {phase} phase"
     if failure.kind is not FailureKind.HANG:  # one rank got a message of another size, and ended
         title = f"ranks of {kernel} attention are in different collectives in the {phase} phase"

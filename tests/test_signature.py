@@ -26,6 +26,7 @@ from attnfuzz.generators.model.codec import (
     read_text,
 )
 from attnfuzz.generators.model.outcome import (
+    WAITING,
     Diff,
     Failure,
     FailureKind,
@@ -319,6 +320,24 @@ def test_a_hang_is_where_it_is_stuck_not_the_moment_it_was_seen() -> None:
 
     assert strong(hang("normalize")) == strong(hang("index_vars"))
     assert strong(hang("normalize")) != strong(replace(hang("normalize"), phase=Phase.BACKWARD))
+
+
+def test_ranks_that_parted_have_one_key_wherever_the_first_of_them_waits() -> None:
+    def hang(function: str, evidence: str) -> Failure:
+        frames = (Frame(file="torch/distributed/device_mesh.py", function=function),)
+        raised = Raised(type="Hang", message="all asleep in phase compile for 8 s", frames=frames)
+        said = {"ranks": f"rank 0: waits\n{evidence}"}
+        return Failure(kind=FailureKind.HANG, phase=Phase.COMPILE, raised=raised, evidence=said)
+
+    parted = (
+        "parted at the 1st collective of group 0: rank 3: barrier; ranks 0, 1 and 2: all_reduce"
+    )
+    simulated = replace(
+        hang("wait", ""), phase=Phase.BACKWARD, raised=Raised(type="Hang", message=WAITING)
+    )
+    assert strong(hang("mask", parted)) == strong(hang("attention", parted)) == strong(simulated)
+    together = [strong(hang(name, "went another way: rank 1")) for name in ("mask", "attention")]
+    assert len({*together, strong(simulated)}) == 3
 
 
 def test_generic_frames_are_left_out() -> None:

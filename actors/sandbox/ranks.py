@@ -13,11 +13,11 @@ from attnfuzz.actors.sandbox import collectives, confine, procs
 from attnfuzz.actors.sandbox.collectives import Record
 from attnfuzz.actors.sandbox.parts import Shown
 from attnfuzz.corpus.frames import GENERATED, GENERATED_FILE
+from attnfuzz.generators.model.outcome import PARTED
 
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 _WAITS = re.compile(r"torch\.ops\._c10d_functional\.wait_tensor\.default\((\w+)\)")
 _COLLECTIVE = re.compile(r"(?:\w+ = )?torch\.ops\._c10d_functional\.(?!wait_tensor)")
-_PARTED = "parted at the "
 SPIED_ON = 8
 """Ranks whose native stacks are taken: some seconds each."""
 
@@ -92,12 +92,6 @@ def evidence_of(here: Shown, elsewhere: Mapping[str, Shown]) -> dict[str, str]:
     return texts
 
 
-def has_parted(evidence: Mapping[str, str]) -> bool:
-    """Whether the evidence of a hang says that ranks are in different collectives."""
-    lines = evidence.get("ranks", "").splitlines()
-    return any(line.startswith(_PARTED) for line in lines)
-
-
 def _pids(directory: Path) -> dict[int, int]:
     texts = {_rank(file): file.read_text() for file in directory.glob("rank-*.pid")}
     return {rank: int(texts[rank]) for rank in sorted(texts) if texts[rank].isdigit()}
@@ -141,7 +135,7 @@ def _summed(
     ]
     parting = collectives.divergence(records, ended=False)
     if parting is not None:
-        lines.append(f"{_PARTED}{parting}")
+        lines.append(f"{PARTED}{parting}")
     together: dict[Place, list[str]] = {}
     for rank, place in sorted(places.items()):
         together.setdefault(place, []).append(f"rank {rank}")

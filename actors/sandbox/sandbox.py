@@ -27,9 +27,9 @@ from attnfuzz.actors.sandbox.job import Job, Limits
 from attnfuzz.actors.sandbox.leading import LeadingSupervisor, spread_over
 from attnfuzz.actors.sandbox.messages import Messages
 from attnfuzz.actors.sandbox.parts import HostLost, Link, PartEnd, Spread
-from attnfuzz.actors.sandbox.ranks import has_parted
 from attnfuzz.actors.sandbox.supervisor import Supervisor
 from attnfuzz.actors.sandbox.watchdog import ASLEEP, PATIENCE
+from attnfuzz.corpus.signature import parted
 from attnfuzz.generators.model.codec import outcome_from_data
 from attnfuzz.generators.model.outcome import DEADLINE, WAITING, Cost, FailureKind, Outcome
 
@@ -367,9 +367,7 @@ def _is_deadlock(outcome: Outcome) -> bool:
     and one is in another collective than the rest."""
     assert outcome.failure is not None and outcome.failure.raised is not None
     message = outcome.failure.raised.message
-    if message == WAITING:
-        return True
-    return message.startswith(ASLEEP) and has_parted(outcome.failure.evidence)
+    return parted(outcome.failure) and message.startswith((WAITING, ASLEEP))
 
 
 def oom_kills() -> int:

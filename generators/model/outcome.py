@@ -185,6 +185,9 @@ DEEPER = "..."
 WAITING = "the ranks wait for one another"
 """What is said of simulated ranks that have come together in different collectives."""
 
+PARTED = "parted at the "
+"""How the line of a hang's evidence `ranks` begins that says where processes parted."""
+
 DEADLINE = "deadline"
 """What the outcome has `skipped` of a program that missed a deadline and then, given more time, did
 not: its cost is that of both runs."""

@@ -342,7 +342,9 @@ def _what_is_wrong(failure: Failure, first: Diff | None) -> tuple[str, ...]:
         return (output_class(first.output), *([first.what] if first.what == "nan" else []))
     if failure.kind is FailureKind.METADATA_MISMATCH:
         # Strides that are wrong make other things wrong; what is named first is the cause.
-        return (output_class(first.output), first.what)
+        # Ranks that disagree about the result or about its log-sum-exp do so for one reason.
+        alike = first.what == "replicas" and first.output == "lse"
+        return ("out" if alike else output_class(first.output), first.what)
     if failure.kind is FailureKind.MUTATION:
         return (first.output, first.what)
     return (output_class(first.output), first.what)

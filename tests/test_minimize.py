@@ -17,7 +17,7 @@ from attnfuzz.fuzz.reduce.search import Minimizer, at_layer
 from attnfuzz.fuzz.reduce.seen import matches, seen
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
 from attnfuzz.generators.kernels.specs import Flex, Handwritten, Sdpa
-from attnfuzz.generators.methods.specs import AllGather, ContextParallel, Heads
+from attnfuzz.generators.methods.specs import AllGather, ContextParallel, Heads, Ring
 from attnfuzz.generators.model.codec import program_id
 from attnfuzz.generators.model.masks import Causal
 from attnfuzz.generators.model.outcome import (
@@ -305,6 +305,21 @@ def test_a_log_sum_exp_that_is_wrong_alone_may_be_so_for_its_budget() -> None:
     assert alike(program, off("lse")) and alike(program, off("out", "lse"))
     assert not alike(program, off("out"))
     assert not fails_wherever(program, off("out", "lse"))(program, off("lse"))
+
+
+def test_ranks_disagree_about_a_result_and_its_log_sum_exp_for_one_reason() -> None:
+    def disagreeing(output: str) -> Outcome:
+        diff = Diff(output=output, what="replicas", expected="the same", actual="not on rank 2")
+        failure = Failure(
+            kind=FailureKind.METADATA_MISMATCH, phase=Phase.CHECK, layer=Layer.EAGER, diffs=(diff,)
+        )
+        return Outcome(status="failed", failure=failure)
+
+    program = Program(mesh=Mesh(world_size=3, method=Ring(return_lse=True)))
+    simpler = Program(mesh=Mesh(world_size=3, method=Heads()))
+    alike = fails_wherever(program, disagreeing("lse"))
+    assert alike(program, disagreeing("lse")) and alike(simpler, disagreeing("out"))
+    assert not alike(program, disagreeing("dq"))
 
 
 def test_as_a_stage_one_failing_run_of_several_is_enough() -> None:

@@ -3,6 +3,7 @@ counted."""
 
 from __future__ import annotations
 
+from attnfuzz.actors.sandbox.job import launched_ranks_of
 from attnfuzz.corpus.bucket import (
     Bucket,
     assign,
@@ -34,7 +35,8 @@ def assign_bucket(investigation: Investigation, context: Context) -> tuple[Bucke
     bucket, is_new = bucket_for(finding, buckets, record)
     bucket = buckets.joined(bucket, failure, features(program))
     kept = bucket in buckets.known or program_id(program) in bucket.tried
-    enough = context.config.max_cases_per_bucket
+    # Scripts of several processes cost more than all that was minimized, so one is enough.
+    enough = 1 if launched_ranks_of(program) > 1 else context.config.max_cases_per_bucket
     return bucket, kept or (not is_new and context.cases_of(bucket) >= enough)
 
 

@@ -99,9 +99,13 @@ class Drawing(kernel.Drawing):
         """
         spec = p.kernel
         assert isinstance(spec, Torchtitan)
-        flex, latent = spec.module == "flex", draw(self.latent)
-        # TorchTitan compiles a BlockMask and flex_attention with Inductor, in each rank.
+        flex = spec.module == "flex"
+        latent = not flex and draw(self.latent)
+        # TorchTitan compiles a BlockMask and flex_attention with Inductor, in each rank; what is
+        # compiled with it around them takes 30 CPU seconds more.
         ranks = draw(self.flex_ranks if flex else self.ranks)
+        if flex and p.compile is not None and p.compile.backend == "inductor":
+            ranks = 2
         parts = ranks * (BLOCK if flex else 2)
         length = -(-p.shape.q_len // parts) * parts
         form: Any = "plain" if flex or draw(self.headtail) else "headtail"

@@ -30,6 +30,9 @@ DOCUMENTS = {
 BLOCK = 128
 """Tokens of a block of a BlockMask, by default."""
 
+_SHARED = "kernel.torchtitan.context_parallel"
+"""The feature of context parallelism, however the length is cut."""
+
 PATTERNS = {
     "causal": "get_causal_mask_mod()",
     "window": "get_sliding_window_mask_mod({})",
@@ -74,9 +77,10 @@ class TorchtitanPlugin(KernelPlugin[Torchtitan]):
             if not mod.is_function:
                 inputs.statements.append(f"mask_mod = {mod.made}")
         if spec.module == "flex":
-            inputs.statements += _seen(spec, scene)
-            inputs.arguments.append("seen")
-            inputs.meant = ("seen",)
+            if _factories(spec, scene):
+                inputs.statements += _seen(spec, scene)
+                inputs.arguments.append("seen")
+                inputs.meant = ("seen",)
             inputs.statements += _block_mask(spec, scene)
             inputs.arguments.append("block_mask")
             if spec.context_parallel != "none":
@@ -111,7 +115,8 @@ class TorchtitanPlugin(KernelPlugin[Torchtitan]):
             extents = commas((scene.q_len, scene.kv_len))
             lines.append(f"seen = torch.ones({extents}, dtype=torch.bool).tril()")
         lines.append('scores = scores.masked_fill(~seen, float("-inf"))')
-        lines = [] if spec.module == "sdpa" and spec.pattern == "all" else lines
+        masked = spec.pattern == "causal" if spec.module == "sdpa" else _factories(spec, scene)
+        lines = lines if masked else []
         dead = scene.program.mask is not None
         return Meaning(scene.scale_text(spec.scale), lines, dead)
 
@@ -150,12 +155,15 @@ class TorchtitanPlugin(KernelPlugin[Torchtitan]):
 
     def features(self, program: Program) -> Iterator[str]:
         kernel = self.spec(program)
-        yield from super().features(program)
+        for feature in super().features(program):
+            yield _SHARED if feature == f"{_SHARED}.plain" else feature
+        if kernel.context_parallel == "headtail":  # what plain parts do, and an order
+            yield _SHARED
         if kernel.documents != "none" and kernel.sequences > 2:
             yield "kernel.torchtitan.sequences"
 
     def plain(self, kernel: Torchtitan) -> Torchtitan:
-        return Torchtitan(module=kernel.module)
+        return Torchtitan(module=kernel.module, context_parallel=kernel.context_parallel)
 
     def fitted(self, program: Program) -> Program:
         """The length is the longest that the ranks can share, of those that are not longer."""
@@ -258,10 +266,12 @@ def _factories(spec: Torchtitan, scene: Scene) -> list[str]:
 
 
 def _block_mask(spec: Torchtitan, scene: Scene) -> list[str]:
-    mods = _factories(spec, scene) or ["noop_mask"]
-    joined = f"and_masks({', '.join(mods)})"
+    mods = _factories(spec, scene)
+    joined = f"and_masks({', '.join(mods)})" if mods else "noop_mask"
     batch, length = scene.batch, scene.q_len
-    further = f', device="{scene.inputs_device}", BLOCK_SIZE={spec.block_size}'
+    further = f', device="{scene.inputs_device}"'
+    if spec.block_size != BLOCK:
+        further += f", BLOCK_SIZE={spec.block_size}"
     sizes = f"{batch}, None, {length}, {length}"
     return [f"block_mask = create_attention_mask({joined}, {sizes}{further})"]
 

@@ -178,6 +178,8 @@ def _order(scene: Scene, spec: Yunchang) -> str | None:
     mesh = scene.program.mesh
     assert mesh is not None
     ring = mesh.world_size // spec.ulysses
+    if ring == 1:
+        return None
     if spec.ring == "zigzag":
         return zigzag(scene.q_len, ring)
     return striped(scene.q_len, ring) if spec.ring == "strip" else None

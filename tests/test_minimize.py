@@ -307,6 +307,25 @@ def test_a_log_sum_exp_that_is_wrong_alone_may_be_so_for_its_budget() -> None:
     assert not fails_wherever(program, off("out", "lse"))(program, off("lse"))
 
 
+def test_what_ranks_exchange_wrongly_shows_as_wrong_numbers_elsewhere() -> None:
+    def kind(kind: FailureKind, what: str) -> Outcome:
+        diff = Diff(output="dq", what=what, expected="1", actual="2")
+        failure = Failure(kind=kind, phase=Phase.CHECK, layer=Layer.EAGER, diffs=(diff,))
+        return Outcome(status="failed", failure=failure)
+
+    ranks = Program(mesh=Mesh(world_size=3, method=Ring()))
+    found = (
+        kind(FailureKind.NONFINITE, "value"),
+        kind(FailureKind.METADATA_MISMATCH, "replicas"),
+    )
+    for outcome in found:
+        alike = fails_wherever(ranks, outcome)
+        assert alike(ranks, outcome) and alike(Program(mesh=ranks.mesh), off("dq"))
+        assert not alike(ranks, off("out"))
+        assert not fails_wherever(Program(), outcome)(Program(), off("dq")), "no ranks"
+    assert not fails_wherever(ranks, off("dq"))(ranks, found[0])
+
+
 def test_ranks_disagree_about_a_result_and_its_log_sum_exp_for_one_reason() -> None:
     def disagreeing(output: str) -> Outcome:
         diff = Diff(output=output, what="replicas", expected="the same", actual="not on rank 2")

@@ -5,14 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 
-SCRIPT = """
+RANKS = """
 import torch
 import torch.distributed as dist
 from attnfuzz.actors.child.simulation.group import install
-from attnfuzz.actors.child.simulation.turns import Turns
+from attnfuzz.actors.child.simulation.turns import Stuck, Turns
 
 turns = Turns(3)
 meeting = install(turns)
+"""
+REDUCED = """
 NAN = float("nan")
 
 
@@ -37,14 +39,38 @@ for reduced, parts in turns.each(work):
     print(reduced, parts)
 print(len(meeting.brought), len(meeting.readers))
 """
+OTHER_SIZE = """
+
+def work(rank):
+    dist.init_process_group("gloo")
+    dist.all_reduce(torch.zeros(3 if rank == 2 else 2))
+
+
+try:
+    turns.each(work)
+except Stuck as stuck:
+    for rank, why in stuck.waits.items():
+        print(rank, why.partition(", ")[0])
+"""
 
 
 def test_reductions_are_right_and_nothing_is_kept() -> None:
     """Half precision is summed in float32: 1 + 2**-8 + 2**-8 is 1 where each step is rounded."""
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    *ranks, kept = done.stdout.splitlines()
+    *ranks, kept = output_of(RANKS + REDUCED)
     assert ranks == ["[1.0078125, 3.0, nan, 2, 9] [0.0, 0.0, 1.0, 1.0, 2.0, 2.0]"] * 3
     assert kept == "0 0"
+
+
+def test_ranks_that_bring_other_sizes_wait_for_one_another() -> None:
+    waits = sorted(output_of(RANKS + OTHER_SIZE))
+    assert waits == [
+        "0 all_reduce of 2 float32", "1 all_reduce of 2 float32", "2 all_reduce of 3 float32",
+    ]  # fmt: skip
+
+
+def output_of(script: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()

@@ -10,7 +10,7 @@ from attnfuzz.fuzz.reduce.seen import matches, seen
 from attnfuzz.fuzz.reduce.wording import reworded
 from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.kernels.specs import Sdpa
-from attnfuzz.generators.model.outcome import FailureKind, Layer, Outcome
+from attnfuzz.generators.model.outcome import Failure, FailureKind, Layer, Outcome
 from attnfuzz.generators.model.program import Program
 
 Judge = Callable[[Program, Outcome], bool]
@@ -70,6 +70,15 @@ def _but_for_out(outcome: Outcome) -> Outcome:
     return replace(outcome, failure=replace(outcome.failure, diffs=others))
 
 
+def _shows_as_wrong_numbers(program: Program, failure: Failure) -> bool:
+    """Whether it may be wrong numbers in another program: where ranks exchange something wrong,
+    others disagree by less than an error budget, or get an infinity."""
+    if program.mesh is None or program.mesh.method is None:
+        return False
+    apart = all(diff.what == "replicas" for diff in failure.diffs)
+    return apart or failure.kind is FailureKind.NONFINITE
+
+
 def fails_wherever(original: Program, first: Outcome, kind: FailureKind | None = None) -> Judge:
     """Says whether a run failed as that of `original`, whose outcome was `first`, with its kernel
     or another.
@@ -97,6 +106,11 @@ def fails_wherever(original: Program, first: Outcome, kind: FailureKind | None =
         return lambda program, outcome: itself(program, outcome) or alike(program, outcome)
     if all(diff.output == "lse" and diff.what != "replicas" for diff in failure.diffs):
         return lambda program, outcome: alike(program, _but_for_out(outcome))
+    if _shows_as_wrong_numbers(original, failure):
+        diffs = tuple(replace(diff, what="value") for diff in failure.diffs)
+        in_numbers = replace(failure, kind=FailureKind.WRONG_RESULT, diffs=diffs)
+        as_wrong = fails_alike(signature(in_numbers, original).strong, original)
+        return lambda program, outcome: alike(program, outcome) or as_wrong(program, outcome)
     if original.transform != "grad":
         return alike
     of_result = replace(failure, diffs=tuple(replace(d, output="out") for d in failure.diffs))

@@ -99,27 +99,31 @@ class SimulatedGroup(dist.ProcessGroup):
         self._meeting.read(collective, self._size)
         return [brought[rank] for rank in range(self._size)]
 
+    def _meet_alike(self, what: str, mine: Tensor) -> list[Tensor]:
+        """As `_meet`, in a collective to which all bring tensors of one size: where they do not,
+        they wait for one another, as processes of gloo are aborted."""
+        size = f"{mine.numel()} {str(mine.dtype).removeprefix('torch.')}"
+        return self._meet(f"{what} of {size}", _copy(mine))
+
     # Collectives. Their names and arguments are those of torch.distributed.ProcessGroup.
 
     def allgather(
         self, outputs: Sequence[list[Tensor]], inputs: Sequence[Tensor], opts: Any = None
     ) -> Any:
         """Gives all what all have."""
-        for output, part in zip(
-            outputs[0], self._meet("all_gather", _copy(inputs[0])), strict=True
-        ):
+        for output, part in zip(outputs[0], self._meet_alike("all_gather", inputs[0]), strict=True):
             _write(output, part)
         return _done(outputs)
 
     def all_gather_single(self, output: Tensor, mine: Tensor, opts: Any = None) -> Any:
         """Gives all what all have, as one tensor."""
-        parts = self._meet("all_gather", _copy(mine))
+        parts = self._meet_alike("all_gather", mine)
         _write(output, torch.cat([part.flatten() for part in parts]).view_as(output))
         return _done(output)
 
     def reduce_scatter_single(self, output: Tensor, mine: Tensor, opts: Any = None) -> Any:
         """Gives each its part of the sum."""
-        parts = self._meet("reduce_scatter", _copy(mine))
+        parts = self._meet_alike("reduce_scatter", mine)
         own = [part.flatten().chunk(self._size)[self._rank] for part in parts]
         _write(output, _reduced(own, opts).view_as(output))
         return _done(output)
@@ -127,7 +131,7 @@ class SimulatedGroup(dist.ProcessGroup):
     def allreduce(self, tensors: list[Tensor], opts: Any = None) -> Any:
         """Gives all the sum, or another reduction."""
         for tensor in tensors:
-            _write(tensor, _reduced(self._meet("all_reduce", _copy(tensor)), opts))
+            _write(tensor, _reduced(self._meet_alike("all_reduce", tensor), opts))
         return _done(tensors)
 
     def all_to_all_single(
@@ -148,7 +152,7 @@ class SimulatedGroup(dist.ProcessGroup):
 
     def broadcast(self, tensors: list[Tensor], opts: Any) -> Any:
         """Gives all what the root has."""
-        parts = self._meet("broadcast", _copy(tensors[0]))
+        parts = self._meet_alike("broadcast", tensors[0])
         _write(tensors[0], parts[opts.rootRank])
         return _done(tensors)
 

@@ -49,12 +49,14 @@ class Forms:
         self.decorated = one_in(9) if has("graph.detours") else st.just(False)
         self.decoration = weighted(
             (3, "contiguous"), (1, "clone"), (2, "moved"), (1, "squeezed"), (2, "flattened"),
-            (2, "cat"), (1, "stack"), (1, "flipped"), (1, "plus_zero"), (1, "dropout"), (2, "cast"),
+            (2, "cat"), (1, "stack"), (2, "flipped"), (1, "plus_zero"), (1, "dropout"), (2, "cast"),
         )  # fmt: skip
         self.orders: dict[int, SearchStrategy[tuple[int, ...]]] = {
             rank: st.sampled_from(list(permutations(range(rank)))[1:]) for rank in (2, 3, 4, 5)
         }
         self.flag = st.booleans()
+        self.backwards = weighted((2, "flip"), (2, "index"), (1, "index_select"))
+        self.places = {rank: st.sampled_from(range(rank)) for rank in range(1, 6)}
         self.rotated = one_in(3) if has("graph.rotary") else st.just(False)
         self.rotation = weighted((3, "halves"), (2, "interleaved"), (1, "complex"))
 
@@ -235,9 +237,11 @@ class Builder:
             case "stack" if value.rank and value.rank < 5:
                 self.add(Stack(of=(name, name), to="x", dim=0))
                 self.add(Split(of="x", to=(name, "y"), dim=0, form="unbind"))
-            case "flipped" if value.rank and isinstance(value.shape[-1], int):
-                for _ in range(2):
-                    self.add(Flip(of=name, to=name, dim=value.rank - 1))
+            case "flipped" if value.rank in self.forms.places:
+                dim, form = draw(self.forms.places[value.rank]), draw(self.forms.backwards)
+                if isinstance(value.shape[dim], int):
+                    for _ in range(2):
+                        self.add(Flip(of=name, to=name, dim=dim, form=form))
             case "plus_zero" | "dropout" as function if value.floating:
                 self.add(Pointwise(of=name, to=name, function=function))
             case "cast" if value.dtype in ("float16", "bfloat16"):

@@ -19,6 +19,7 @@ from attnfuzz.generators.kernels.graph.values import (
     dimension,
     same,
 )
+from attnfuzz.generators.render.devices import beside
 from attnfuzz.generators.render.sizes import Size, commas, plus, product, tuple_of
 
 
@@ -276,13 +277,14 @@ class Contiguous(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class Flip(Step):
-    """Dimension `dim` backwards, or moved round by one (`roll`)."""
+    """Dimension `dim` backwards, or moved round by one (`roll`). Backwards may be by a tensor of
+    positions too, as tokens are put in another order."""
 
     kind: Literal["flip"] = "flip"
     of: Name
     to: Name
     dim: Dim
-    form: Literal["flip", "roll"] = "flip"
+    form: Literal["flip", "roll", "index", "index_select"] = "flip"
 
     def values(self, scope: Scope) -> tuple[Value, ...]:
         value = scope.get(self.of, "of")
@@ -292,4 +294,10 @@ class Flip(Step):
     def text(self, scope: Scope) -> list[str]:
         if self.form == "roll":
             return [f"{self.to} = {self.of}.roll(1, dims={self.dim})"]
-        return [f"{self.to} = {self.of}.flip({self.dim})"]
+        if self.form == "flip":
+            return [f"{self.to} = {self.of}.flip({self.dim})"]
+        last = plus(scope.values[self.of].shape[self.dim], -1)
+        order = f"torch.arange({last}, -1, -1{beside(scope.device, self.of)})"
+        if self.form == "index":
+            return [f"{self.to} = {self.of}[{':, ' * self.dim}{order}]"]
+        return [f"{self.to} = {self.of}.index_select({self.dim}, {order})"]

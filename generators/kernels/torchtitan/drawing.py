@@ -42,10 +42,12 @@ class Drawing(kernel.Drawing):
         self.as_projected = one_in(2)
         self.scale = kernel.scales_above_0(parts.swarm)
         here = not parts.swarm.place.gpu and parts.swarm.has("mesh")
-        self.parallel = one_in(2) if here else st.just(False)
+        # Of SDPA a CPU has little to show: see `_in_parallel`.
+        shared = {"sdpa": one_in(4), "flex": weighted((2, True), (1, False))}
+        self.parallel = shared if here else dict.fromkeys(shared, st.just(False))
         self.latent = weighted((7, True), (1, False))
         self.ranks = weighted((4, 2), (3, 4), (1, 3), (1, 8))
-        self.flex_ranks = st.sampled_from((2, 4))
+        self.flex_ranks = weighted((1, 2), (2, 4))
         self.headtail = st.booleans()
 
     def draw(self, draw: Draw, backend: str) -> Program:
@@ -88,7 +90,7 @@ class Drawing(kernel.Drawing):
             grad_mode="default" if trains else draw(self.running.grad_mode),
             dirty_memory=draw(self.running.dirty),
         )
-        return self._in_parallel(draw, program) if draw(self.parallel) else program
+        return self._in_parallel(draw, program) if draw(self.parallel[module]) else program
 
     def _in_parallel(self, draw: Draw, p: Program) -> Program:
         """The program over ranks, in one call, with a length that they can share.

@@ -299,6 +299,18 @@ def test_what_is_wrong_by_any_method_is_minimized_to_the_plainest() -> None:
         assert search.best.shape == Shape(q_heads=3, kv_heads=3)
 
 
+def test_what_needs_two_dimensions_of_a_mesh_is_minimized_to_those_of_the_batch() -> None:
+    shape = Shape(q_heads=4, kv_heads=4, q_len=64, kv_len=64)
+    program = Program(shape=shape, mesh=Mesh(world_size=8, tensor=2, method=AllGather()))
+    search = Minimizer(program, off("out"), fails_wherever(program, off("out")))
+    while (candidate := search.next_candidate()) is not None:
+        mesh = candidate.mesh
+        two = mesh is not None and mesh.data * mesh.tensor > 1 and mesh.degree > 1
+        search.report(candidate, off("out") if two else PASSED)
+    assert search.best.mesh == Mesh(world_size=4, data=2, method=Heads())
+    assert search.best.shape == Shape(batch=2, q_heads=2, kv_heads=2)
+
+
 def test_a_log_sum_exp_that_is_wrong_alone_may_be_so_for_its_budget() -> None:
     program = Program(kernel=Flex(return_lse=True))
     alike = fails_wherever(program, off("lse"))

@@ -148,6 +148,11 @@ def ranks(p: Program) -> Iterator[Program]:
         yield replace(p, mesh=replace(mesh, data=1, tensor=1))
     yield replace(p, mesh=replace(mesh, world_size=mesh.world_size // mesh.data, data=1))
     yield replace(p, mesh=replace(mesh, world_size=mesh.world_size // mesh.tensor, tensor=1))
+    if mesh.tensor > 1:
+        data = mesh.data * mesh.tensor
+        batch = -(-max(p.shape.batch, 1) // data) * data
+        by_batch = replace(mesh, data=data, tensor=1)
+        yield replace(p, mesh=by_batch, shape=replace(p.shape, batch=batch))
     yield from _by_plainer_methods(p, mesh)
     yield from method.simpler(p)
 

@@ -34,7 +34,7 @@ _WEIGHTS = {
     "table.axes0": 2,
     **{f"mesh.degree.gt{few}": 8 for few in DEGREES},
     "mesh.data": 20,
-    "mesh.tensor": 20,
+    "mesh.tensor": 21,  # which of two dimensions it is seldom matters: the batch's is plainer
     "mesh.uneven": 2,
 }
 """Features that hold of few programs: a trigger without them is known again more often, so Lq = Lkv

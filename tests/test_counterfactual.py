@@ -21,6 +21,8 @@ from attnfuzz.fuzz.campaign.config import CampaignConfig
 from attnfuzz.fuzz.campaign.known_buckets import Known, load_known
 from attnfuzz.fuzz.pool.tasks import RunTask
 from attnfuzz.fuzz.reduce.attribute import MAX_RUNS, Attribute
+from attnfuzz.generators.kernels.attention_gym.spec import AttentionGym
+from attnfuzz.generators.kernels.diffusers.spec import Diffusers
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
 from attnfuzz.generators.kernels.specs import Flex, Handwritten
 from attnfuzz.generators.model.features import features
@@ -62,6 +64,18 @@ def test_each_lacks_one_thing_that_the_bucket_needs_and_little_else() -> None:
         assert lost in ({"layout"}, {"surround.qk_norm"}), gone
         assert program.compile == FOUND.compile and program.mask == FOUND.mask
         assert not problems(program) and complexity(program) < complexity(FOUND)
+
+
+def test_what_a_system_does_wrong_may_be_known_of_the_kernel_underneath(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        index = BucketIndex(store, tmp_path, Known((KNOWN,), {KNOWN.id: frozenset({"cpu"})}))
+        for kernel in (AttentionGym(), Diffusers(backend="flex")):
+            program = replace(FOUND, kernel=kernel)
+            assert index.suspects(failure_of(wrong("out")), program, "cpu") == [KNOWN]
+            without = counterfactuals(KNOWN, program)
+            assert without and all(features(one) != features(program) for one in without)
+        native = replace(FOUND, kernel=Diffusers())
+        assert index.suspects(failure_of(wrong("out")), native, "cpu") == []
 
 
 def test_numbers_that_are_wrong_otherwise_may_be_of_a_bucket_whose_trigger_they_have(

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from attnfuzz.corpus.bucket import Bucket, assign, coarse, joined, outputs_agree
 from attnfuzz.corpus.known_issues import known_as
-from attnfuzz.corpus.signature import signature
+from attnfuzz.corpus.signature import Signature, signature
 from attnfuzz.corpus.store.store import Store
 from attnfuzz.fuzz.campaign.known_buckets import Known
 from attnfuzz.fuzz.campaign.save_case import keep_bucket
+from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.model.features import features
 from attnfuzz.generators.model.outcome import Failure
 from attnfuzz.generators.model.program import Program
@@ -65,23 +66,23 @@ class BucketIndex:
         """The buckets that may explain a failure without a stack before it is minimized: of its
         key, with the same outputs wrong, and the program has the sorts of things that they need. Or
         of other numbers of its kernel and layer (what is wrong may be NaN as well, or of another
-        shape), and it has their whole trigger. Those first whose whole trigger it has, then those
-        that need most."""
-        found, has = signature(failure, program), features(program)
-        if not found.needs_trigger:
+        shape), and it has their whole trigger. What a system's kernel does wrong may be known of
+        torch's kernel underneath. Those first whose whole trigger it has, then those that need
+        most."""
+        if not signature(failure, program).needs_trigger:
             return []
-        sorts, numbers = coarse(has), found.aliases[:1]
+        programs = (program, *plugin_of(program).underneath(program))
+        told = [(signature(failure, one), features(one)) for one in programs]
 
-        def may_be_of(one: Bucket) -> bool:
-            if one.strong == found.strong:
-                return one.sorts <= sorts
-            alike = one.trigger and one.trigger <= has
-            return bool(alike) and any(alias in one.aliases for alias in numbers)
+        def has_all_of(one: Bucket) -> bool:
+            return any(one.trigger <= has for _, has in told)
 
         there = [
-            one for one in self.explaining(target) if may_be_of(one) and outputs_agree(one, failure)
+            one
+            for one in self.explaining(target)
+            if any(_may_be_of(one, *each) for each in told) and outputs_agree(one, failure)
         ]
-        return sorted(there, key=lambda one: (not one.trigger <= has, -len(one.trigger), one.id))
+        return sorted(there, key=lambda one: (not has_all_of(one), -len(one.trigger), one.id))
 
     def joined(
         self, bucket: Bucket, failure: Failure, features: frozenset[str] | None = None
@@ -102,3 +103,12 @@ class BucketIndex:
     def withdraw(self, name: str) -> None:
         """Forgets the bucket with that id."""
         self.buckets = [one for one in self.buckets if one.id != name]
+
+
+def _may_be_of(bucket: Bucket, found: Signature, has: frozenset[str]) -> bool:
+    """Whether a failure with the signature `found`, of a program with the features `has`, may be of
+    the bucket: see `BucketIndex.suspects`."""
+    if bucket.strong == found.strong:
+        return bucket.sorts <= coarse(has)
+    alike = bool(bucket.trigger) and bucket.trigger <= has
+    return alike and any(alias in bucket.aliases for alias in found.aliases[:1])

@@ -71,8 +71,12 @@ def _but_for_out(outcome: Outcome) -> Outcome:
 
 
 def _shows_as_wrong_numbers(program: Program, failure: Failure) -> bool:
-    """Whether it may be wrong numbers in another program: where ranks exchange something wrong,
-    others disagree by less than an error budget, or get an infinity."""
+    """Whether it may be wrong numbers in another program: where what is beside a tensor is NaN, and
+    is read; and where ranks exchange something wrong, others disagree by less than an error budget,
+    or get an infinity."""
+    entries = (program.q, program.k, program.v)
+    if failure.kind is FailureKind.NONFINITE and any(e.layout.unread == "nan" for e in entries):
+        return True
     if program.mesh is None or program.mesh.method is None:
         return False
     apart = all(diff.what == "replicas" for diff in failure.diffs)

@@ -367,6 +367,11 @@ class KernelPlugin(Generic[K]):
         """The same kernel with defaults wherever its programs may have them."""
         return kernel
 
+    def underneath(self, program: Program) -> Iterator[Program]:
+        """The program with the kernel of torch that this one calls in its place: what fails there
+        too is torch's, and may be known. Not all are valid."""
+        yield from ()
+
     def without_groups(self, kernel: K) -> K:
         """The kernel for Hq = Hkv."""
         return kernel

@@ -73,6 +73,7 @@ def resets(p: Program) -> Iterator[Program]:
     if p.mesh is not None:  # what shows among ranks alone seldom needs what they compute
         yield replace(core, mesh=p.mesh)
         yield replace(core, mesh=p.mesh, training=p.training)
+    yield from plugin_of(p).underneath(p)
     yield replace(core, kernel=p.kernel, mask=p.mask, score_mod=p.score_mod)
     # A compiler that breaks attention by hand breaks what is decomposed into it too.
     yield replace(core, kernel=Handwritten())

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from attnfuzz.generators.kernels.attention_gym.spec import AttentionGym
 from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning
 from attnfuzz.generators.kernels.conditions import differentiates
+from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec, Flex
 from attnfuzz.generators.kernels.grouping import is_grouped
 from attnfuzz.generators.kernels.packing import cuts
 from attnfuzz.generators.kernels.refusal import Refusal
 from attnfuzz.generators.kernels.shared_refusals import AUTOGRAD
 from attnfuzz.generators.kernels.system_rules import without
 from attnfuzz.generators.model.expressions import mask_axes
+from attnfuzz.generators.model.masks import Causal
 from attnfuzz.generators.model.problem import Problem, lengths
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.model.tree import changed
@@ -140,6 +142,12 @@ class AttentionGymPlugin(KernelPlugin[AttentionGym]):
         yield from super().features(program)
         if kernel.mask == "natten" and kernel.canvas**2 != program.shape.q_len:
             yield "kernel.attention_gym.oblong"
+
+    def underneath(self, program: Program) -> Iterator[Program]:
+        scale = self.spec(program).scale
+        masked = Flex(block_mask=BlockMaskSpec(), scale=scale)
+        yield changed(program, kernel=Flex(scale=scale), mask=None)
+        yield changed(program, kernel=masked, mask=program.mask or Causal())
 
     def fitted(self, program: Program) -> Program:
         kernel, plain = self.spec(program), AttentionGym()

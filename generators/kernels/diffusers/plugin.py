@@ -11,7 +11,7 @@ from attnfuzz.generators.kernels.grouping import is_grouped
 from attnfuzz.generators.kernels.refusal import Refusal
 from attnfuzz.generators.kernels.sdpa import attn_mask
 from attnfuzz.generators.kernels.shared_refusals import AUTOGRAD
-from attnfuzz.generators.kernels.specs import Sdpa
+from attnfuzz.generators.kernels.specs import Flex, Sdpa
 from attnfuzz.generators.kernels.system_rules import one_dtype, without
 from attnfuzz.generators.model.expressions import mask_axes
 from attnfuzz.generators.model.problem import Problem, lengths
@@ -105,6 +105,11 @@ class DiffusersPlugin(KernelPlugin[Diffusers]):
 
     def plain(self, kernel: Diffusers) -> Diffusers:
         return Diffusers(backend=kernel.backend)
+
+    def underneath(self, program: Program) -> Iterator[Program]:
+        kernel = self.spec(program)
+        below = Flex(scale=kernel.scale) if kernel.backend == "flex" else Sdpa(scale=kernel.scale)
+        yield changed(program, kernel=below)
 
     def fitted(self, program: Program) -> Program:
         kernel = self.spec(program)

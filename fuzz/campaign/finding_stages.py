@@ -214,12 +214,19 @@ class Minimizing(FindingStage):
         self._minimize.search.stop()
 
     def transition(self) -> FindingTransition:
-        minimal = self._minimize.search.minimal
-        if self.context.winding_down and not self.finding.simplified and not minimal:
+        unfinished = self.context.winding_down and not self._minimize.search.minimal
+        if unfinished and (not self.finding.simplified or self._has_its_like):
             return Transition(parked=True)  # an unminimized program's bucket would explain nothing
         if self.finding.needs_recheck:
             return Transition(stage=Rechecking(self.investigation, self.context))
         return minimized(self.investigation, self.context)
+
+    @property
+    def _has_its_like(self) -> bool:
+        """Whether the campaign has a bucket of the kind of a failure without a stack: which of them
+        it is of, or that it is another, only its minimized program tells."""
+        kind = self.finding.failure.kind.value
+        return self.finding.signature.needs_trigger and kind in self.context.buckets.kinds()
 
 
 class Rechecking(FindingStage):

@@ -1,0 +1,52 @@
+"""What a campaign makes of a finding that it has not the time to finish."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from attnfuzz.actors.sandbox.job import Deadlines
+from attnfuzz.corpus.store.store import State
+from attnfuzz.fuzz.campaign import finding_stages
+from attnfuzz.fuzz.campaign.finding_stages import Minimizing
+from attnfuzz.fuzz.campaign.transitions import Transition
+from attnfuzz.fuzz.pool.tasks import RunTask
+from attnfuzz.fuzz.reduce.finding import Finding
+from attnfuzz.generators.model.masks import Causal
+from attnfuzz.generators.model.outcome import Outcome
+from attnfuzz.generators.model.program import Program, Shape
+from tests.support.fake_pool import raised, wrong
+
+
+@pytest.mark.parametrize(
+    ("outcome", "kinds", "parked"),
+    [
+        (wrong("out"), {"wrong_result"}, True),
+        (wrong("out"), {"crash"}, False),
+        (raised("it says by itself what is wrong"), {"compile_error"}, False),
+    ],
+)
+def test_a_search_cut_short_gives_no_bucket_beside_one_of_its_kind(
+    outcome: Outcome, kinds: set[str], parked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it is that one's cause only its minimized program would tell."""
+    program = Program(mask=Causal(), shape=Shape(q_heads=4, kv_heads=4, q_len=64, kv_len=64))
+    finding = Finding.of(program, outcome, "cpu")
+    context: Any = SimpleNamespace(
+        winding_down=True,
+        deadlines=Deadlines(),
+        config=SimpleNamespace(minimize=SimpleNamespace(max_candidates=100, seconds=100)),
+        buckets=SimpleNamespace(explaining=lambda target: (), kinds=lambda: kinds),
+    )
+    row = SimpleNamespace(target="cpu")
+    stage = Minimizing(SimpleNamespace(finding=finding, row=row, attributed=None), context)  # type: ignore[arg-type]
+    monkeypatch.setattr(finding_stages, "minimized", lambda *_: Transition(state=State.MINIMIZED))
+    task = stage.next_task()
+    assert isinstance(task, RunTask)
+    stage.report(task, [outcome])
+    assert stage.has_progress() and finding.simplified
+    stage.wind_down()
+    after = stage.transition()
+    assert after.parked is parked and (after.state is State.MINIMIZED) is not parked

@@ -66,6 +66,18 @@ def test_each_lacks_one_thing_that_the_bucket_needs_and_little_else() -> None:
         assert not problems(program) and complexity(program) < complexity(FOUND)
 
 
+def test_what_is_read_beside_a_tensor_may_be_known_as_wrong_numbers(tmp_path: Path) -> None:
+    padded = Layout(order=(0, 1, 3, 2), pad=(0, 0, 1, 0), unread="nan")
+    program = replace(FOUND, q=Input(), v=Input(layout=padded))
+    dead = Diff(output="out", what="value", expected="1.0", actual="nan")
+    failure = replace(failure_of(wrong("out")), kind=FailureKind.NONFINITE, diffs=(dead,))
+    with Store(tmp_path) as store:
+        index = BucketIndex(store, tmp_path, Known((KNOWN,), {KNOWN.id: frozenset({"cpu"})}))
+        assert index.suspects(failure, program, "cpu") == [KNOWN], "another tensor's layout"
+        elsewhere = replace(program, v=Input(layout=replace(padded, unread="values")))
+        assert index.suspects(failure, elsewhere, "cpu") == []
+
+
 def test_what_a_system_does_wrong_may_be_known_of_the_kernel_underneath(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         index = BucketIndex(store, tmp_path, Known((KNOWN,), {KNOWN.id: frozenset({"cpu"})}))

@@ -10,6 +10,7 @@ from attnfuzz.corpus.signature import Signature, signature
 from attnfuzz.corpus.store.store import Store
 from attnfuzz.fuzz.campaign.known_buckets import Known
 from attnfuzz.fuzz.campaign.save_case import keep_bucket
+from attnfuzz.fuzz.reduce.judges import as_wrong_numbers
 from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.model.features import features
 from attnfuzz.generators.model.outcome import Failure
@@ -72,7 +73,8 @@ class BucketIndex:
         if not signature(failure, program).needs_trigger:
             return []
         programs = (program, *plugin_of(program).underneath(program))
-        told = [(signature(failure, one), features(one)) for one in programs]
+        shown = filter(None, (failure, as_wrong_numbers(program, failure)))
+        told = [(signature(how, one), features(one)) for how in shown for one in programs]
 
         def has_all_of(one: Bucket) -> bool:
             return any(one.trigger <= has for _, has in told)

@@ -70,17 +70,19 @@ def _but_for_out(outcome: Outcome) -> Outcome:
     return replace(outcome, failure=replace(outcome.failure, diffs=others))
 
 
-def _shows_as_wrong_numbers(program: Program, failure: Failure) -> bool:
-    """Whether it may be wrong numbers in another program: where what is beside a tensor is NaN, and
-    is read; and where ranks exchange something wrong, others disagree by less than an error budget,
-    or get an infinity."""
+def as_wrong_numbers(program: Program, failure: Failure) -> Failure | None:
+    """The failure as wrong numbers, where it may show as such in another program: where what is
+    beside a tensor is NaN, and is read; and where ranks exchange something wrong, others disagree
+    by less than an error budget, or get an infinity. None where it may not."""
     entries = (program.q, program.k, program.v)
-    if failure.kind is FailureKind.NONFINITE and any(e.layout.unread == "nan" for e in entries):
-        return True
-    if program.mesh is None or program.mesh.method is None:
-        return False
-    apart = all(diff.what == "replicas" for diff in failure.diffs)
-    return apart or failure.kind is FailureKind.NONFINITE
+    infinite = failure.kind is FailureKind.NONFINITE
+    poisoned = infinite and any(entry.layout.unread == "nan" for entry in entries)
+    of_ranks = program.mesh is not None and program.mesh.method is not None
+    apart = bool(failure.diffs) and all(diff.what == "replicas" for diff in failure.diffs)
+    if not poisoned and not (of_ranks and (apart or infinite)):
+        return None
+    diffs = tuple(replace(diff, what="value") for diff in failure.diffs)
+    return replace(failure, kind=FailureKind.WRONG_RESULT, diffs=diffs)
 
 
 def fails_wherever(original: Program, first: Outcome, kind: FailureKind | None = None) -> Judge:
@@ -110,9 +112,8 @@ def fails_wherever(original: Program, first: Outcome, kind: FailureKind | None =
         return lambda program, outcome: itself(program, outcome) or alike(program, outcome)
     if all(diff.output == "lse" and diff.what != "replicas" for diff in failure.diffs):
         return lambda program, outcome: alike(program, _but_for_out(outcome))
-    if _shows_as_wrong_numbers(original, failure):
-        diffs = tuple(replace(diff, what="value") for diff in failure.diffs)
-        in_numbers = replace(failure, kind=FailureKind.WRONG_RESULT, diffs=diffs)
+    in_numbers = as_wrong_numbers(original, failure)
+    if in_numbers is not None:
         as_wrong = fails_alike(signature(in_numbers, original).strong, original)
         return lambda program, outcome: alike(program, outcome) or as_wrong(program, outcome)
     if original.transform != "grad":

@@ -49,7 +49,7 @@ class Forms:
         self.decorated = one_in(9) if has("graph.detours") else st.just(False)
         self.decoration = weighted(
             (3, "contiguous"), (1, "clone"), (2, "moved"), (1, "squeezed"), (2, "flattened"),
-            (2, "cat"), (1, "stack"), (2, "flipped"), (1, "plus_zero"), (1, "dropout"), (2, "cast"),
+            (2, "cat"), (1, "stack"), (1, "flipped"), (1, "plus_zero"), (1, "dropout"), (2, "cast"),
         )  # fmt: skip
         self.orders: dict[int, SearchStrategy[tuple[int, ...]]] = {
             rank: st.sampled_from(list(permutations(range(rank)))[1:]) for rank in (2, 3, 4, 5)

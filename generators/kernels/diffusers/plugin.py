@@ -108,8 +108,8 @@ class DiffusersPlugin(KernelPlugin[Diffusers]):
 
     def underneath(self, program: Program) -> Iterator[Program]:
         kernel = self.spec(program)
-        below = Flex(scale=kernel.scale) if kernel.backend == "flex" else Sdpa(scale=kernel.scale)
-        yield changed(program, kernel=below)
+        below = Flex() if kernel.backend == "flex" else _handed_over(program, kernel)
+        yield changed(program, kernel=changed(below, scale=kernel.scale))
 
     def fitted(self, program: Program) -> Program:
         kernel = self.spec(program)

@@ -17,7 +17,7 @@ from attnfuzz.fuzz.reduce.search import Minimizer, at_layer
 from attnfuzz.fuzz.reduce.seen import matches, seen
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
 from attnfuzz.generators.kernels.specs import Flex, Handwritten, Sdpa
-from attnfuzz.generators.methods.specs import AllGather, ContextParallel, Heads, Ring
+from attnfuzz.generators.methods.specs import AllGather, ContextParallel, Heads
 from attnfuzz.generators.model.codec import program_id
 from attnfuzz.generators.model.masks import Causal
 from attnfuzz.generators.model.outcome import (
@@ -41,25 +41,16 @@ from attnfuzz.generators.model.program import (
 )
 from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.shrink.candidates import candidates, complexity
+from tests.support.fake_pool import PASSED
+from tests.support.fake_pool import wrong as off
 
 Predicate = Callable[[Program], bool]
-
-PASSED = Outcome(status="passed")
 
 
 def failing(message: str = "boom", layer: Layer = Layer.INDUCTOR) -> Outcome:
     raised = Raised(type="RuntimeError", message=message)
     failure = Failure(
         kind=FailureKind.COMPILE_ERROR, phase=Phase.COMPILE, layer=layer, raised=raised
-    )
-    return Outcome(status="failed", failure=failure)
-
-
-def off(*outputs: str) -> Outcome:
-    """Results that are wrong."""
-    diffs = tuple(Diff(output=name, what="value", expected="1", actual="2") for name in outputs)
-    failure = Failure(
-        kind=FailureKind.WRONG_RESULT, phase=Phase.CHECK, layer=Layer.EAGER, diffs=diffs
     )
     return Outcome(status="failed", failure=failure)
 
@@ -309,48 +300,6 @@ def test_what_needs_two_dimensions_of_a_mesh_is_minimized_to_those_of_the_batch(
         search.report(candidate, off("out") if two else PASSED)
     assert search.best.mesh == Mesh(world_size=4, data=2, method=Heads())
     assert search.best.shape == Shape(batch=2, q_heads=2, kv_heads=2)
-
-
-def test_a_log_sum_exp_that_is_wrong_alone_may_be_so_for_its_budget() -> None:
-    program = Program(kernel=Flex(return_lse=True))
-    alike = fails_wherever(program, off("lse"))
-    assert alike(program, off("lse")) and alike(program, off("out", "lse"))
-    assert not alike(program, off("out"))
-    assert not fails_wherever(program, off("out", "lse"))(program, off("lse"))
-
-
-def test_what_ranks_exchange_wrongly_shows_as_wrong_numbers_elsewhere() -> None:
-    def kind(kind: FailureKind, what: str) -> Outcome:
-        diff = Diff(output="dq", what=what, expected="1", actual="2")
-        failure = Failure(kind=kind, phase=Phase.CHECK, layer=Layer.EAGER, diffs=(diff,))
-        return Outcome(status="failed", failure=failure)
-
-    ranks = Program(mesh=Mesh(world_size=3, method=Ring()))
-    found = (
-        kind(FailureKind.NONFINITE, "value"),
-        kind(FailureKind.METADATA_MISMATCH, "replicas"),
-    )
-    for outcome in found:
-        alike = fails_wherever(ranks, outcome)
-        assert alike(ranks, outcome) and alike(Program(mesh=ranks.mesh), off("dq"))
-        assert not alike(ranks, off("out"))
-        assert not fails_wherever(Program(), outcome)(Program(), off("dq")), "no ranks"
-    assert not fails_wherever(ranks, off("dq"))(ranks, found[0])
-
-
-def test_ranks_disagree_about_a_result_and_its_log_sum_exp_for_one_reason() -> None:
-    def disagreeing(output: str) -> Outcome:
-        diff = Diff(output=output, what="replicas", expected="the same", actual="not on rank 2")
-        failure = Failure(
-            kind=FailureKind.METADATA_MISMATCH, phase=Phase.CHECK, layer=Layer.EAGER, diffs=(diff,)
-        )
-        return Outcome(status="failed", failure=failure)
-
-    program = Program(mesh=Mesh(world_size=3, method=Ring(return_lse=True)))
-    simpler = Program(mesh=Mesh(world_size=3, method=Heads()))
-    alike = fails_wherever(program, disagreeing("lse"))
-    assert alike(program, disagreeing("lse")) and alike(simpler, disagreeing("out"))
-    assert not alike(program, disagreeing("dq"))
 
 
 def test_as_a_stage_one_failing_run_of_several_is_enough() -> None:

@@ -41,10 +41,13 @@ def raised(message: str) -> Outcome:
     return Outcome(status="failed", failure=failure)
 
 
-def wrong(output: str) -> Outcome:
-    diff = Diff(output=output, what="value", expected="1", actual="2", error=1.0, budget=0.1)
+def wrong(*outputs: str) -> Outcome:
+    diffs = tuple(
+        Diff(output=name, what="value", expected="1", actual="2", error=1.0, budget=0.1)
+        for name in outputs
+    )
     failure = Failure(
-        kind=FailureKind.WRONG_RESULT, phase=Phase.CHECK, layer=Layer.EAGER, diffs=(diff,)
+        kind=FailureKind.WRONG_RESULT, phase=Phase.CHECK, layer=Layer.EAGER, diffs=diffs
     )
     return Outcome(status="failed", failure=failure)
 

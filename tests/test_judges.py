@@ -1,0 +1,52 @@
+"""Judges: which runs of simpler programs fail as the one that is minimized did."""
+
+from __future__ import annotations
+
+from attnfuzz.fuzz.reduce.judges import fails_wherever
+from attnfuzz.generators.kernels.specs import Flex
+from attnfuzz.generators.methods.specs import Heads, Ring
+from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Layer, Outcome, Phase
+from attnfuzz.generators.model.program import Mesh, Program
+from tests.support.fake_pool import wrong
+
+
+def test_a_log_sum_exp_that_is_wrong_alone_may_be_so_for_its_budget() -> None:
+    program = Program(kernel=Flex(return_lse=True))
+    alike = fails_wherever(program, wrong("lse"))
+    assert alike(program, wrong("lse")) and alike(program, wrong("out", "lse"))
+    assert not alike(program, wrong("out"))
+    assert not fails_wherever(program, wrong("out", "lse"))(program, wrong("lse"))
+
+
+def test_what_ranks_exchange_wrongly_shows_as_wrong_numbers_elsewhere() -> None:
+    def kind(kind: FailureKind, what: str) -> Outcome:
+        diff = Diff(output="dq", what=what, expected="1", actual="2")
+        failure = Failure(kind=kind, phase=Phase.CHECK, layer=Layer.EAGER, diffs=(diff,))
+        return Outcome(status="failed", failure=failure)
+
+    ranks = Program(mesh=Mesh(world_size=3, method=Ring()))
+    found = (
+        kind(FailureKind.NONFINITE, "value"),
+        kind(FailureKind.METADATA_MISMATCH, "replicas"),
+    )
+    for outcome in found:
+        alike = fails_wherever(ranks, outcome)
+        assert alike(ranks, outcome) and alike(Program(mesh=ranks.mesh), wrong("dq"))
+        assert not alike(ranks, wrong("out"))
+        assert not fails_wherever(Program(), outcome)(Program(), wrong("dq")), "no ranks"
+    assert not fails_wherever(ranks, wrong("dq"))(ranks, found[0])
+
+
+def test_ranks_disagree_about_a_result_and_its_log_sum_exp_for_one_reason() -> None:
+    def disagreeing(output: str) -> Outcome:
+        diff = Diff(output=output, what="replicas", expected="the same", actual="not on rank 2")
+        failure = Failure(
+            kind=FailureKind.METADATA_MISMATCH, phase=Phase.CHECK, layer=Layer.EAGER, diffs=(diff,)
+        )
+        return Outcome(status="failed", failure=failure)
+
+    program = Program(mesh=Mesh(world_size=3, method=Ring(return_lse=True)))
+    simpler = Program(mesh=Mesh(world_size=3, method=Heads()))
+    alike = fails_wherever(program, disagreeing("lse"))
+    assert alike(program, disagreeing("lse")) and alike(simpler, disagreeing("out"))
+    assert not alike(program, disagreeing("dq"))

@@ -77,7 +77,7 @@ class TorchtitanPlugin(KernelPlugin[Torchtitan]):
             if not mod.is_function:
                 inputs.statements.append(f"mask_mod = {mod.made}")
         if spec.module == "flex":
-            if _factories(spec, scene):
+            if _factories(spec, scene) and not _is_causal(scene.program):
                 inputs.statements += _seen(spec, scene)
                 inputs.arguments.append("seen")
                 inputs.meant = ("seen",)
@@ -111,12 +111,12 @@ class TorchtitanPlugin(KernelPlugin[Torchtitan]):
 
     def meaning(self, scene: Scene, inputs: Inputs) -> Meaning:
         spec, lines = self.spec(scene.program), []
-        if spec.module == "sdpa":
+        if _is_causal(scene.program):
             extents = commas((scene.q_len, scene.kv_len))
-            lines.append(f"seen = torch.ones({extents}, dtype=torch.bool).tril()")
-        lines.append('scores = scores.masked_fill(~seen, float("-inf"))')
-        masked = spec.pattern == "causal" if spec.module == "sdpa" else _factories(spec, scene)
-        lines = lines if masked else []
+            unseen = f"torch.ones({extents}, dtype=torch.bool).triu(1)"
+            lines.append(f'scores = scores.masked_fill({unseen}, float("-inf"))')
+        elif spec.module == "flex" and _factories(spec, scene):
+            lines.append('scores = scores.masked_fill(~seen, float("-inf"))')
         dead = scene.program.mask is not None
         return Meaning(scene.scale_text(spec.scale), lines, dead)
 
@@ -242,9 +242,9 @@ def _module(spec: Torchtitan, scene: Scene) -> list[str]:
     size = f"block_size={spec.block_size}" if spec.block_size != BLOCK else ""
     lines = [f"inner_attention = {name}({name}.Config({size}))"]
     if mesh is not None:
-        group = ['dist.init_process_group("gloo")']
-        group.append(f'MESH = dist.init_device_mesh("cpu", ({mesh.world_size},))')
-        lines = [*group, *lines, "apply_cp_to_forward([inner_attention], MESH)"]
+        # It makes the process group, of gloo, as there is none.
+        group = f'MESH = torch.distributed.init_device_mesh("cpu", ({mesh.world_size},))'
+        lines = [group, *lines, "apply_cp_to_forward([inner_attention], MESH)"]
     if spec.checkpoint == "none":
         return lines
     policy = CHECKPOINTS[spec.checkpoint]
@@ -257,6 +257,13 @@ def _module(spec: Torchtitan, scene: Scene) -> list[str]:
     ]
 
 
+def _is_causal(program: Program) -> bool:
+    """Whether that is the whole mask."""
+    spec = program.kernel
+    alone = isinstance(spec, Torchtitan) and (spec.pattern, spec.documents) == ("causal", "none")
+    return alone and program.mask is None
+
+
 def _factories(spec: Torchtitan, scene: Scene) -> list[str]:
     """What makes each of the mask_mods that are joined."""
     made = [PATTERNS[spec.pattern].format(spec.window)] if spec.pattern != "all" else []
@@ -267,7 +274,7 @@ def _factories(spec: Torchtitan, scene: Scene) -> list[str]:
 
 def _block_mask(spec: Torchtitan, scene: Scene) -> list[str]:
     mods = _factories(spec, scene)
-    joined = f"and_masks({', '.join(mods)})" if mods else "noop_mask"
+    joined = f"and_masks({', '.join(mods)})" if len(mods) > 1 else (*mods, "noop_mask")[0]
     batch, length = scene.batch, scene.q_len
     further = f', device="{scene.inputs_device}"'
     if spec.block_size != BLOCK:

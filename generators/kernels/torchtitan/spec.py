@@ -21,8 +21,8 @@ class Torchtitan:
     own block of `window` tokens. `documents` are packed into each entry, `sequences` of them, whose
     lengths grow as 1 : 2 : 3, and shrink so in every second entry. They are kept apart by their ids
     (`ids`), or, with a causal pattern, by where they begin and end (`bounds`). What is asked for is
-    joined by `and_masks`, with the program's own mask as the last. The BlockMask is made, compiled,
-    before the block, with blocks of `block_size`.
+    joined by `and_masks`, where it is more than one mask, with the program's own as the last. The
+    BlockMask is made, compiled, before the block, with blocks of `block_size`.
 
     `checkpoint`: the trainer's activation checkpointing of the module: `full`, or `selective`,
     which saves what is costly and every second matrix product. `context_parallel`: the ranks of the

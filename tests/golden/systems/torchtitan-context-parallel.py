@@ -1,11 +1,9 @@
 import torch
-import torch.distributed as dist
 from torch.distributed.tensor import DTensor, Shard
 from torchtitan.distributed.context_parallel import apply_cp_to_forward
 from torchtitan.models.common.attention import ScaledDotProductAttention
 
-dist.init_process_group("gloo")
-MESH = dist.init_device_mesh("cpu", (2,))
+MESH = torch.distributed.init_device_mesh("cpu", (2,))
 inner_attention = ScaledDotProductAttention(ScaledDotProductAttention.Config())
 apply_cp_to_forward([inner_attention], MESH)
 
@@ -31,8 +29,7 @@ def attention(q, k, v):
 
 def reference(q, k, v):
     scores = 0.25 * (q @ k.mT)
-    seen = torch.ones(24, 24, dtype=torch.bool).tril()
-    scores = scores.masked_fill(~seen, float("-inf"))
+    scores = scores.masked_fill(torch.ones(24, 24, dtype=torch.bool).triu(1), float("-inf"))
     return torch.softmax(scores, dim=-1) @ v
 
 

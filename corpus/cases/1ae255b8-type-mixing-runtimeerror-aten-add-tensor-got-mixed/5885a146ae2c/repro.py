@@ -5,13 +5,11 @@ torchrun --nproc-per-node 2 repro.py
 """
 
 import torch
-import torch.distributed as dist
 from torch.distributed.tensor import DTensor, Shard
 from torchtitan.distributed.context_parallel import apply_cp_to_forward
 from torchtitan.models.common.attention import ScaledDotProductAttention
 
-dist.init_process_group("gloo")
-MESH = dist.init_device_mesh("cpu", (2,))
+MESH = torch.distributed.init_device_mesh("cpu", (2,))
 inner_attention = ScaledDotProductAttention(ScaledDotProductAttention.Config())
 apply_cp_to_forward([inner_attention], MESH)
 

@@ -24,11 +24,11 @@ from attnfuzz.fuzz.reduce.attribute import MAX_RUNS, Attribute
 from attnfuzz.generators.kernels.attention_gym.spec import AttentionGym
 from attnfuzz.generators.kernels.diffusers.spec import Diffusers
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
-from attnfuzz.generators.kernels.specs import Flex, Handwritten
+from attnfuzz.generators.kernels.specs import Flex, Handwritten, Torchtitan
 from attnfuzz.generators.model.features import features
 from attnfuzz.generators.model.masks import Causal
 from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Frame, Outcome
-from attnfuzz.generators.model.program import Compile, Input, Layout, Program, Shape, Surround
+from attnfuzz.generators.model.program import Compile, Input, Layout, Mesh, Program, Shape, Surround
 from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.shrink.complexity import complexity
 from attnfuzz.generators.strategies.shards import generate
@@ -122,6 +122,21 @@ def test_of_what_is_shipped_nothing_is_left_where_programs_are_steered() -> None
             if holds(bucket, features(clear)):
                 assert not counterfactuals(bucket, clear, 1), bucket.id
     assert met > 0
+
+
+def test_a_system_keeps_the_kernel_underneath_where_something_else_can_go() -> None:
+    titan = Torchtitan(module="flex", context_parallel="plain")
+    mesh = Mesh(world_size=2, ranks="processes")
+    shared = Program(kernel=titan, shape=Shape(q_len=256, kv_len=256), mesh=mesh, compile=Compile())
+    assert not problems(shared)
+    assert {one.mesh for one in counterfactuals(bucket_of(shared, wrong("out")), shared)} == {None}
+    clear, _ = steered(shared, [bucket_of(shared, wrong("out"))])
+    assert clear == replace(shared, kernel=Torchtitan(module="flex"), mesh=None)
+    alone = replace(shared, kernel=Torchtitan(module="flex"), mesh=None, shape=Shape())
+    known = bucket_of(alone, wrong("out"))
+    assert not counterfactuals(known, alone)
+    clear, _ = steered(alone, [known])
+    assert clear == replace(alone, kernel=Torchtitan())
 
 
 def attribute(

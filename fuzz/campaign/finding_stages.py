@@ -24,7 +24,7 @@ from attnfuzz.fuzz.pool.tasks import Answer, Task, target_of
 from attnfuzz.fuzz.reduce.attribute import Attribute, Suspect, suspected
 from attnfuzz.fuzz.reduce.confirm import is_flaky
 from attnfuzz.fuzz.reduce.evaluate import depends_on_memory
-from attnfuzz.fuzz.reduce.judges import fails_wherever
+from attnfuzz.fuzz.reduce.judges import fails_wherever, shows_what_is_beside
 from attnfuzz.fuzz.reduce.stage_setup import confirmation, minimization, recheck
 from attnfuzz.generators.model.codec import program_id
 from attnfuzz.generators.model.features import features
@@ -315,9 +315,11 @@ def first_stage(investigation: Investigation, context: Context) -> FindingStage:
 
 def suspects_of(row: FailureRow, context: Context) -> list[Suspect]:
     """The buckets of which a run or two can tell whether a failure is theirs, with the programs to
-    run. What depends on what lies in memory may pass by chance."""
+    run. What depends on what lies in memory may pass by chance, unless that is NaN."""
     failure = row.outcome.failure
-    if failure is None or not context.config.counterfactuals or depends_on_memory(failure):
+    if failure is None or not context.config.counterfactuals:
+        return []
+    if depends_on_memory(failure) and not shows_what_is_beside(row.program, failure):
         return []
     return suspected(context.buckets.suspects(failure, row.program, row.target), row.program)
 

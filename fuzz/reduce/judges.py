@@ -74,15 +74,19 @@ def as_wrong_numbers(program: Program, failure: Failure) -> Failure | None:
     """The failure as wrong numbers, where it may show as such in another program: where what is
     beside a tensor is NaN, and is read; and where ranks exchange something wrong, others disagree
     by less than an error budget, or get an infinity. None where it may not."""
-    entries = (program.q, program.k, program.v)
-    infinite = failure.kind is FailureKind.NONFINITE
-    poisoned = infinite and any(entry.layout.unread == "nan" for entry in entries)
     of_ranks = program.mesh is not None and program.mesh.method is not None
     apart = bool(failure.diffs) and all(diff.what == "replicas" for diff in failure.diffs)
-    if not poisoned and not (of_ranks and (apart or infinite)):
+    told = of_ranks and (apart or failure.kind is FailureKind.NONFINITE)
+    if not told and not shows_what_is_beside(program, failure):
         return None
     diffs = tuple(replace(diff, what="value") for diff in failure.diffs)
     return replace(failure, kind=FailureKind.WRONG_RESULT, diffs=diffs)
+
+
+def shows_what_is_beside(program: Program, failure: Failure) -> bool:
+    """Whether a result is not finite where NaN lies beside a tensor, and so may have been read."""
+    beside = (entry.layout.unread for entry in (program.q, program.k, program.v))
+    return failure.kind is FailureKind.NONFINITE and "nan" in beside
 
 
 def fails_wherever(original: Program, first: Outcome, kind: FailureKind | None = None) -> Judge:

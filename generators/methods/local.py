@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,8 @@ from attnfuzz.generators.methods.sharding import Sharding, local_scene
 from attnfuzz.generators.model.problem import Problem
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.render.scene import Scene, indented
+
+_SIZE = re.compile(r"shape=(torch\.Size\(\([^()]*\)\)), stride=(\([^()]*\))")
 
 MASKS = ("mask", "attn_mask", "atten_mask")
 """What kernels call the mask tensor that they are given."""
@@ -54,7 +57,7 @@ class AroundKernel(MethodPlugin[M]):
             lines.append(f"out = {result}")
         else:
             lines += self.here(scene, plugin, inputs, sharding, "out = ")
-        lines += [*self.after(sharding), *sharding.returned("out")]
+        lines = _with_size([*lines, *self.after(sharding), *sharding.returned("out")])
         return [*functions, attention(scene, names, lines)]
 
     def rows(self, sharding: Sharding, name: str, shape: tuple[int, ...]) -> list[str]:
@@ -99,6 +102,15 @@ class AroundKernel(MethodPlugin[M]):
     def kind(self) -> str:
         """The method's name."""
         return str(self.spec_class.kind)
+
+
+def _with_size(lines: list[str]) -> list[str]:
+    """The lines with the size of the whole, and its strides, under a name, where two need them."""
+    found = _SIZE.findall("\n".join(lines))
+    if len(found) < 2 or len(set(found)) > 1:
+        return lines
+    named = [_SIZE.sub("shape=size, stride=stride", line) for line in lines]
+    return [f"size, stride = {', '.join(found[0])}", *named]
 
 
 def attention(scene: Scene, names: list[str], lines: list[str]) -> Function:

@@ -6,11 +6,11 @@ Each check gives statements over `call`, the text of the failing call, and says 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 
 from attnfuzz.generators.model.growth import STRIDE, TOO_MUCH, most_steps
 from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Layer, Phase
 from attnfuzz.generators.render import modes
+from attnfuzz.generators.render.check import Check
 from attnfuzz.generators.render.global_state import GLOBAL, GLOBAL_STATE
 from attnfuzz.generators.render.mods import compact_grids
 from attnfuzz.generators.render.parts import Block, Parts, without_return
@@ -25,25 +25,6 @@ PROPERTIES = ("shape", "dtype", "device", "stride", "storage_offset", "requires_
 """Of tensors, as the oracles name them."""
 
 UNFUSED = 'warnings.filterwarnings("error", message="flex_attention called without torch.compile")'
-
-
-@dataclass
-class Check:
-    """`statements` for each call, `last` for the failing one; `first` run before anything else,
-    `functions` are defined before the inputs. `reference`, `run` and `compiled` say which of these
-    the statements use. `in_place`: the statements are those of the attention function itself, and
-    `before` those that have to stand in front of them."""
-
-    statements: Block = field(default_factory=list)
-    last: Block = field(default_factory=list)
-    first: Block = field(default_factory=list)
-    before: Block = field(default_factory=list)
-    functions: list[Block] = field(default_factory=list)
-    reference: bool = False
-    run: bool = False
-    compiled: bool = False
-    inputs_only: bool = False
-    in_place: bool = False
 
 
 def check_for(parts: Parts, failure: Failure, by_value: bool = False) -> Check:
@@ -83,13 +64,20 @@ class CheckWriter:
         self.function = "compiled" if self.compiled else "attention"
         program = parts.program
         self.simple = (
-            program.training is None
+            (program.training is None or self.is_of_forward)
             and program.transform in ("none", "vmap")
             and program.grad_mode == "default"
             and parts.run.outputs == ("out",)
             and program.modes.default_dtype == "float32"
             and parts.run.loop is None
         )
+
+    @property
+    def is_of_forward(self) -> bool:
+        """Whether it is a wrong result of a first call, before which there is no backward pass."""
+        program, diffs = self.parts.program, self.failure.diffs
+        of_out = self.failure.kind is FailureKind.WRONG_RESULT and diffs[:1] and diffs[0].output
+        return of_out == "out" and not program.calls and not program.draws
 
     def can_say(self, diff: Diff) -> bool:
         """Whether what differs is something that a rendering has: a recorded failure may name

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from attnfuzz.generators.render.checks import Check
+from attnfuzz.generators.render.check import Check
 from attnfuzz.generators.render.fold import WIDTH
 from attnfuzz.generators.render.parts import Block, Parts
 

@@ -14,7 +14,8 @@ from typing import Literal
 from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.model.outcome import EAGER_REFUSES, Failure, FailureKind
 from attnfuzz.generators.model.program import Program
-from attnfuzz.generators.render.checks import Check, CheckWriter, check_for
+from attnfuzz.generators.render.check import Check
+from attnfuzz.generators.render.checks import CheckWriter, check_for
 from attnfuzz.generators.render.devices import off_default_device
 from attnfuzz.generators.render.mesh import launched
 from attnfuzz.generators.render.modes import global_modes, runs

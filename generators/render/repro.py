@@ -9,7 +9,8 @@ from types import MappingProxyType
 
 from attnfuzz.generators.model.outcome import EAGER_REFUSES, Failure, FailureKind, said
 from attnfuzz.generators.model.program import Program
-from attnfuzz.generators.render.checks import Check, check_for
+from attnfuzz.generators.render.check import Check
+from attnfuzz.generators.render.checks import check_for
 from attnfuzz.generators.render.devices import off_default_device
 from attnfuzz.generators.render.in_place import drawn_together, in_place
 from attnfuzz.generators.render.mesh import launched

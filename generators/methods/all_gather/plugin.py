@@ -27,7 +27,10 @@ class AllGatherPlugin(AroundKernel[AllGather]):
             return [f"k, v = ({gathered} for t in (k, v))"]
         shape, trains = sharding.program.shape, sharding.program.training is not None
         if self.is_plain(sharding):
-            part = f"DTensor.from_local(t, MESH, {sharding.parts})"
+            whole = ""
+            if not self.is_even(sharding):
+                whole = sharding.global_shape(shape.kv_heads, shape.kv_len, str(shape.head_dim))
+            part = f"DTensor.from_local(t, MESH, {sharding.parts}{whole})"
             if not trains:
                 return [f"k, v = ({part}.full_tensor() for t in (k, v))"]
             summed = "t.full_tensor(grad_placements=[Partial()])"  # over the ranks
@@ -80,8 +83,10 @@ class AllGatherPlugin(AroundKernel[AllGather]):
         return len(set(chunks(sharding.program.shape.kv_len, sharding.mesh.degree))) == 1
 
     def is_plain(self, sharding: Sharding) -> bool:
-        """Whether gathering k and v takes no function."""
-        return self.is_even(sharding) and sharding.is_flat
+        """Whether gathering k and v takes no function, being alike for both."""
+        shape = sharding.program.shape
+        alike = shape.v_head_dim in (None, shape.head_dim) or self.is_even(sharding)
+        return alike and sharding.is_flat
 
     def problems(self, program: Program) -> Iterator[Problem]:
         yield from super().problems(program)

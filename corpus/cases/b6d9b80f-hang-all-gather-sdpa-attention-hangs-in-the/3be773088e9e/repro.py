@@ -6,31 +6,21 @@ torchrun --nproc-per-node 2 repro.py
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor import DTensor, Partial, Shard
 
 dist.init_process_group("gloo")
 MESH = dist.init_device_mesh("cpu", (2,))
 
 
-def gather(x, dim):
-    """All of k or v, of this rank's part; gradients are summed over the ranks."""
-    x = DTensor.from_local(
-        x, MESH, [Shard(2)], shape=torch.Size((1, 1, 1, dim)), stride=(1 * dim, 1 * dim, dim, 1)
-    )
-    x = x.redistribute(MESH, [Replicate()])
-    return x.to_local(grad_placements=[Partial()])
-
-
 def attention(q, k, v):
+    size, stride = torch.Size((1, 1, 1, 16)), (16, 16, 16, 1)
     q, k, v = (
         DTensor.from_local(t, MESH).redistribute(MESH, [Shard(2)]).to_local() for t in (q, k, v)
     )
-    k = gather(k, 16)
-    v = gather(v, 16)
+    k, v = (DTensor.from_local(t, MESH, [Shard(2)], shape=size, stride=stride) for t in (k, v))
+    k, v = (t.full_tensor(grad_placements=[Partial()]) for t in (k, v))
     out = F.scaled_dot_product_attention(q, k, v)
-    return DTensor.from_local(
-        out, MESH, [Shard(2)], shape=torch.Size((1, 1, 1, 16)), stride=(16, 16, 16, 1)
-    ).full_tensor()
+    return DTensor.from_local(out, MESH, [Shard(2)], shape=size, stride=stride).full_tensor()
 
 
 compiled = torch.compile(attention, fullgraph=True)

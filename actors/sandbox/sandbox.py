@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shutil
 import sys
@@ -34,6 +35,9 @@ from attnfuzz.generators.model.codec import outcome_from_data
 from attnfuzz.generators.model.outcome import DEADLINE, WAITING, Cost, FailureKind, Outcome
 
 SPACE_S = 120.0  # another program that fills the disk has its deadlines
+COMPILES = re.compile(r"compile|flex", re.IGNORECASE)
+"""In programs that compile; systems compile flex_attention by themselves."""
+
 FREE_BYTES = 512 << 20  # a program needs room for its caches; less would look like its failure
 
 __all__ = ["Sandbox", "SandboxError"]
@@ -167,7 +171,7 @@ class Sandbox:
     def _made_ready(self, source: str, job: Job, *, native: bool) -> Iterator[Attempt]:
         """An attempt whose files are there while the block runs, and a zygote that is warm."""
         self._runs += 1
-        if job.only_setup or job.function is not None or "compile" in source:
+        if job.only_setup or job.function is not None or COMPILES.search(source):
             self._warm_up()  # a program that compiles unexpectedly only does so more slowly
         own = enough(self._cpus, job.processes_here)
         attempt = Attempt(self._folder / f"r{self._runs}", job, native, own)

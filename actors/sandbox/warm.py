@@ -5,7 +5,7 @@ They find the vector instructions, initialise Inductor's patterns and lowerings,
 precompiled header of the default flags; children inherit all of it by fork. On two quiet cores
 that takes 30 s the first time on a machine, 5 s later, and makes each cold compile in a child a
 CPU second cheaper. What a program's own compile consists of stays cold: no graph cache is written,
-and what was compiled here is forgotten.
+and what was compiled here is forgotten. What the C++ compiler makes is kept (`compiled_once`).
 
 Needs torch and the standard library; only the zygote loads this file. This is the CPU's; other
 targets' are in their `child.py`.
@@ -18,6 +18,7 @@ import os
 import tempfile
 from pathlib import Path
 
+from attnfuzz.actors.sandbox.compiled_once import KEPT, keep_compiled
 from attnfuzz.actors.sandbox.files import DONE, below
 
 BUILT = (".gch", ".so")
@@ -73,6 +74,7 @@ def warm_up(headers: Path) -> None:
             if built.exists():
                 built.with_name(built.name + DONE).touch()
     forget()
+    keep_compiled(Path.cwd() / KEPT)
 
 
 def keep_files_here() -> None:

@@ -1,0 +1,96 @@
+"""What the C++ compiler made of a text is kept for the programs that come after, of one zygote.
+
+Most of what a compilation costs on a CPU is g++, and its result depends on its command and on the
+files that this reads alone. A finding that is run again has the same kernels, and so have the ranks
+of a program, where one compiles and the others wait. Torch does all that it does otherwise: it
+writes the text, calls the compiler, and loads what is there.
+
+Needs torch and the standard library; only the zygote loads this file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+KEPT = "compiled"
+MOST_BYTES = 256 << 20
+MADE = (".so", ".o")
+
+
+def keep_compiled(folder: Path) -> None:
+    """From now on Inductor takes from `folder` what its C++ compiler made of the same files with
+    the same options. A torch that calls the compiler otherwise calls it every time."""
+    from torch._inductor import cpp_builder
+
+    if hasattr(cpp_builder, "subprocess"):
+        folder.mkdir(exist_ok=True)
+        cpp_builder.subprocess = _Subprocess(folder)
+
+
+class _Subprocess:
+    """`subprocess` for the module that calls the compiler. It stands below torch's own function,
+    whose exceptions and stacks are what they are without it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(subprocess, name)
+
+    def run(self, command: Sequence[str], **how: Any) -> Any:
+        """As `subprocess.run`, unless the command's output is there already."""
+        output = _output(command)
+        if output is None:
+            return subprocess.run(command, **how)
+        kept = self._folder / _digest(command, output, how.get("cwd") or ".")
+        with open(f"{kept}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # another rank may be at it
+            if kept.exists():
+                os.utime(kept)
+                shutil.copyfile(kept, output)
+                return subprocess.CompletedProcess(command, 0, b"")
+            done = subprocess.run(command, **how)
+            with contextlib.suppress(OSError):  # no room, or gone: it is compiled again
+                self._keep(output, kept)
+        return done
+
+    def _keep(self, output: Path, kept: Path) -> None:
+        unfinished = kept.with_suffix(".unfinished")
+        shutil.copyfile(output, unfinished)
+        unfinished.rename(kept)
+        there = [(path.stat(), path) for path in self._folder.iterdir() if not path.suffix]
+        size = sum(stat.st_size for stat, _ in there)
+        for stat, path in sorted(there, key=lambda one: one[0].st_mtime):
+            if size <= MOST_BYTES:
+                return
+            path.unlink()
+            size -= stat.st_size
+
+
+def _output(command: Sequence[str]) -> Path | None:
+    """The library or object file that the command makes; None where it makes something else."""
+    named = [after for one, after in zip(command, command[1:], strict=False) if one == "-o"]
+    return Path(named[0]) if len(named) == 1 and named[0].endswith(MADE) else None
+
+
+def _digest(command: Sequence[str], output: Path, folder: str) -> str:
+    """Of the command and of the files that are named in it, which lie in a folder of the program's
+    own; what lies elsewhere, torch's headers, stays as it is."""
+    own = os.path.realpath(os.environ.get("TORCHINDUCTOR_CACHE_DIR", folder))
+    digest = hashlib.sha256()
+    for word in command:
+        path = os.path.realpath(os.path.join(folder, word))
+        if path == os.path.realpath(output):
+            word = output.suffix
+        elif path.startswith(own) and os.path.isfile(path):
+            word = hashlib.sha256(Path(path).read_bytes()).hexdigest() + Path(path).suffix
+        digest.update(word.encode() + b"\0")
+    return digest.hexdigest()

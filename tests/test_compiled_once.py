@@ -1,0 +1,125 @@
+"""What the C++ compiler made is taken again where it would make the same."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnfuzz.actors.sandbox import compiled_once
+from attnfuzz.actors.sandbox.compiled_once import _Subprocess
+from attnfuzz.actors.sandbox.job import Deadlines
+from attnfuzz.actors.sandbox.sandbox import Sandbox
+from attnfuzz.actors.sandbox.scratch import Scratch
+from attnfuzz.actors.targets.registry import TARGETS
+from attnfuzz.generators.kernels.refusals import for_program
+from attnfuzz.generators.kernels.specs import Flex
+from attnfuzz.generators.model.program import Compile, Program
+
+COMPILER = """#!/bin/sh
+echo "$@" >> "{calls}"
+for last; do :; done
+cat "$1" > "$last"
+! grep -q error "$1"
+"""
+
+
+PROGRAM = Program(kernel=Flex(), compile=Compile())
+CPU = TARGETS["cpu"]
+
+
+@pytest.fixture
+def calls(tmp_path: Path) -> Path:
+    """What the compiler was called with, a line each."""
+    script = tmp_path / "cxx"
+    script.write_text(COMPILER.format(calls=tmp_path / "calls"))
+    script.chmod(0o755)
+    (tmp_path / "calls").touch()
+    (tmp_path / "kept").mkdir()
+    return tmp_path / "calls"
+
+
+def compile_as(calls: Path, program: str, text: str, *options: str, name: str = "a.so") -> Path:
+    """The output of compiling `text` in the folder of a program, as Inductor does it."""
+    folder = calls.parent / program
+    (folder / "inductor").mkdir(parents=True, exist_ok=True)
+    source, output = folder / "inductor" / "a.cpp", folder / "inductor" / name
+    source.write_text(text)
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "inductor")
+    one: Any = _Subprocess(calls.parent / "kept")
+    command = [str(calls.parent / "cxx"), str(source), *options, "-o", str(output)]
+    one.run(command, cwd=str(folder), check=True, stdout=subprocess.PIPE)
+    return output
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")
+
+
+def test_the_same_text_with_the_same_options_is_compiled_once(calls: Path) -> None:
+    first = compile_as(calls, "first", "int x;", "-O3")
+    again = compile_as(calls, "second", "int x;", "-O3")
+    assert again.read_bytes() == first.read_bytes() == b"int x;"
+    assert len(calls.read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "name"),
+    [("int y;", ("-O3",), "a.so"), ("int x;", ("-O1",), "a.so"), ("int x;", ("-O3",), "a.o")],
+)
+def test_other_texts_options_and_outputs_are_compiled(
+    calls: Path, text: str, options: tuple[str, ...], name: str
+) -> None:
+    compile_as(calls, "first", "int x;", "-O3")
+    assert compile_as(calls, "second", text, *options, name=name).read_text() == text
+    assert len(calls.read_text().splitlines()) == 2
+
+
+def test_what_does_not_compile_is_not_kept(calls: Path) -> None:
+    for program in ("first", "second"):
+        with pytest.raises(subprocess.CalledProcessError):
+            compile_as(calls, program, "error")
+    assert len(calls.read_text().splitlines()) == 2
+
+
+def test_what_was_not_used_for_longest_goes_first(
+    calls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiled_once, "MOST_BYTES", 13)
+    for age, text in enumerate(("int x;", "int y;")):
+        compile_as(calls, "one", text)
+        for kept in (calls.parent / "kept").iterdir():
+            os.utime(kept, (kept.stat().st_atime, kept.stat().st_mtime - 10 + age))
+    compile_as(calls, "one", "int z;")
+    compile_as(calls, "one", "int y;")
+    assert len(calls.read_text().splitlines()) == 3
+    compile_as(calls, "one", "int x;")
+    assert len(calls.read_text().splitlines()) == 4
+
+
+def test_other_calls_are_as_they_are(tmp_path: Path) -> None:
+    one: Any = _Subprocess(tmp_path)
+    assert one.run(["echo", "a"], stdout=subprocess.PIPE).stdout == b"a\n"
+    assert one.CalledProcessError is subprocess.CalledProcessError
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_a_program_that_is_run_again_has_its_kernels_compiled_once() -> None:
+    def kept() -> dict[Path, int]:
+        there = scratch.root.rglob(f"{compiled_once.KEPT}/*")
+        return {path: path.stat().st_ino for path in there if not path.suffix}
+
+    with Scratch.create() as scratch, Sandbox(scratch=scratch.root) as sandbox:
+        text, job = CPU.source(PROGRAM), CPU.job(PROGRAM, for_program(PROGRAM), Deadlines())
+        first = sandbox.run(text, job)
+        made = kept()
+        again = sandbox.run(text, job)
+        assert (first.status, again.status) == ("passed", "passed")
+        assert made and kept() == made
+        assert first.features == again.features
+    assert not scratch.root.exists()

@@ -16,6 +16,11 @@ def test_a_log_sum_exp_that_is_wrong_alone_may_be_so_for_its_budget() -> None:
     assert alike(program, wrong("lse")) and alike(program, wrong("out", "lse"))
     assert not alike(program, wrong("out"))
     assert not fails_wherever(program, wrong("out", "lse"))(program, wrong("lse"))
+    ranks = Program(mesh=Mesh(world_size=3, method=Ring(return_lse=True)))
+    simpler = Program(mesh=Mesh(world_size=3, method=Heads()))
+    alike = fails_wherever(ranks, wrong("lse"))
+    assert alike(ranks, wrong("lse")) and alike(simpler, wrong("out"))
+    assert not alike(ranks, wrong("dq"))
 
 
 def test_what_ranks_exchange_wrongly_shows_as_wrong_numbers_elsewhere() -> None:

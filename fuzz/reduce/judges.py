@@ -94,9 +94,10 @@ def fails_wherever(original: Program, first: Outcome, kind: FailureKind | None =
     or another.
 
     What `torch.func.grad` hides, a result that is wrong itself, is what its gradients are wrong by;
-    a log-sum-exp that is wrong alone may be so as its budget is narrower than the result's; where
-    Inductor fused attention by hand into SDPA, SDPA is what ran; and a crash that has no stack may
-    show one in a simpler program.
+    a log-sum-exp that is wrong alone may be so as its budget is narrower than the result's, which
+    shows what ranks exchange wrongly in other dtypes and methods; where Inductor fused attention by
+    hand into SDPA, SDPA is what ran; and a crash that has no stack may show one in a simpler
+    program.
     """
     failure = first.failure
     assert failure is not None
@@ -114,16 +115,19 @@ def fails_wherever(original: Program, first: Outcome, kind: FailureKind | None =
         key = signature(in_eager, replace(original, kernel=Sdpa())).strong
         itself = fails_alike(key, kind=kind)
         return lambda program, outcome: itself(program, outcome) or alike(program, outcome)
+    of_result = replace(failure, diffs=tuple(replace(d, output="out") for d in failure.diffs))
+    in_result = fails_alike(signature(of_result, original).strong, original)
     if all(diff.output == "lse" and diff.what != "replicas" for diff in failure.diffs):
-        return lambda program, outcome: alike(program, _but_for_out(outcome))
+        exchanged = original.mesh is not None and original.mesh.method is not None
+        return lambda program, outcome: (
+            alike(program, _but_for_out(outcome)) or (exchanged and in_result(program, outcome))
+        )
     in_numbers = as_wrong_numbers(original, failure)
     if in_numbers is not None:
         as_wrong = fails_alike(signature(in_numbers, original).strong, original)
         return lambda program, outcome: alike(program, outcome) or as_wrong(program, outcome)
     if original.transform != "grad":
         return alike
-    of_result = replace(failure, diffs=tuple(replace(d, output="out") for d in failure.diffs))
-    in_result = fails_alike(signature(of_result, original).strong, original)
 
     def judge(program: Program, outcome: Outcome) -> bool:
         shows = program.transform == "none" and in_result(program, outcome)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.generators.kernels.refusals import for_program
 from attnfuzz.generators.kernels.specs import Flex
 from attnfuzz.generators.model.program import Compile, Program
+from attnfuzz.generators.model.scores import Repeated, Score
 
 COMPILER = """#!/bin/sh
 echo "$@" >> "{calls}"
@@ -108,6 +110,12 @@ def test_other_calls_are_as_they_are(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_a_program_whose_compile_time_is_judged_has_everything_compiled() -> None:
+    repeated = replace(PROGRAM, score_mod=Repeated(times=2, inner=Score()))
+    jobs = [CPU.job(one, (), Deadlines()) for one in (PROGRAM, repeated)]
+    assert [job.to_message("", ())["compiles_anew"] for job in jobs] == [False, True]
+
+
 @pytest.mark.slow
 def test_a_program_that_is_run_again_has_its_kernels_compiled_once() -> None:
     def kept() -> dict[Path, int]:
@@ -122,4 +130,6 @@ def test_a_program_that_is_run_again_has_its_kernels_compiled_once() -> None:
         assert (first.status, again.status) == ("passed", "passed")
         assert made and kept() == made
         assert first.features == again.features
+        assert sandbox.run(text, replace(job, compiles_anew=True)).status == "passed"
+        assert kept() == made
     assert not scratch.root.exists()

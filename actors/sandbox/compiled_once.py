@@ -3,7 +3,8 @@
 Most of what a compilation costs on a CPU is g++, and its result depends on its command and on the
 files that this reads alone. A finding that is run again has the same kernels, and so have the ranks
 of a program, where one compiles and the others wait. Torch does all that it does otherwise: it
-writes the text, calls the compiler, and loads what is there.
+writes the text, calls the compiler, and loads what is there. Programs of which it is judged how
+long they take to compile have everything compiled.
 
 Needs torch and the standard library; only the zygote loads this file.
 """
@@ -16,6 +17,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,13 @@ def keep_compiled(folder: Path) -> None:
     if hasattr(cpp_builder, "subprocess"):
         folder.mkdir(exist_ok=True)
         cpp_builder.subprocess = _Subprocess(folder)
+
+
+def compile_anew() -> None:
+    """From now on this process has the compiler called every time."""
+    builder = sys.modules.get("torch._inductor.cpp_builder")
+    if builder is not None and isinstance(builder.__dict__.get("subprocess"), _Subprocess):
+        builder.__dict__["subprocess"] = subprocess
 
 
 class _Subprocess:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Protocol
 from pydantic import ConfigDict, Field
 
 from attnfuzz.generators.kernels.registry import plugin_of
+from attnfuzz.generators.model.growth import most_steps
 from attnfuzz.generators.model.outcome import Phase
 from attnfuzz.generators.model.program import Compile, Program
 from attnfuzz.generators.model.validity import mask_axes, score_axes
@@ -168,6 +169,7 @@ class Job:
     backend, whatever the source says. `features`: report what the compiler did. `oracles` holds
     further settings of single oracles by name. `function` is the "module:name" that the program
     calls. `only_setup`: preload files are executed and the function is imported, nothing else.
+    `compiles_anew`: nothing is taken of what the C++ compiler has made before, as its time counts.
     A program that still compiles after `budget_s` CPU seconds is stopped, which is no failure; with
     None there is no such limit. Other phases have short deadlines.
     """
@@ -188,6 +190,7 @@ class Job:
     oracles: dict[str, Any] = field(default_factory=dict)
     function: str | None = None
     only_setup: bool = False
+    compiles_anew: bool = False
     budget_s: float | None = None
     deadlines: Deadlines = field(default_factory=Deadlines)
 
@@ -235,6 +238,7 @@ class Job:
                 **({} if loop is None else {"written": loop.written}),
             },
             function=plugin_of(program).imports(program.kernel),
+            compiles_anew=most_steps(program.score_mod) > 0,
             deadlines=deadlines or Deadlines(),
         )
 
@@ -267,6 +271,7 @@ class Job:
             "oracles": self.oracles,
             "function": self.function,
             "only_setup": self.only_setup,
+            "compiles_anew": self.compiles_anew,
         }
 
     @property

@@ -52,6 +52,7 @@ if __name__ == "__main__":
 
 from attnfuzz.actors.child import main as child  # noqa: E402
 from attnfuzz.actors.sandbox import confine, procs, warm  # noqa: E402
+from attnfuzz.actors.sandbox.compiled_once import compile_anew  # noqa: E402
 from attnfuzz.actors.targets.child_registry import CHILDREN  # noqa: E402
 from attnfuzz.actors.targets.cxx import compiler_version  # noqa: E402
 
@@ -240,7 +241,10 @@ def run_child(request: dict[str, Any], pipe: int, parent: int) -> None:
         confine.show_native_frames()
         given = request["limits"], request["marker"], pipe, parent, request["cpus"]
         confine.enter(directory, *given)
-        child.execute(json.loads((directory / JOB).read_text()), emit)
+        job = json.loads((directory / JOB).read_text())
+        if job.get("compiles_anew"):
+            compile_anew()
+        child.execute(job, emit)
     except BaseException:  # a defect of ours: the child judges whatever a program raises itself
         emit({"defect": traceback.format_exc()[-20_000:]})
     finally:

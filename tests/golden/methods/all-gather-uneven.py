@@ -1,7 +1,7 @@
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor import DTensor, Partial, Shard
 
 
 def inputs():
@@ -20,21 +20,16 @@ dist.init_process_group("gloo")
 MESH = dist.init_device_mesh("cpu", (4,))
 
 
-def gather(x, dim):
-    """All of k or v, of this rank's part; gradients are summed over the ranks."""
-    x = DTensor.from_local(
-        x, MESH, [Shard(2)], shape=torch.Size((2, 2, 5, dim)), stride=(10 * dim, 5 * dim, dim, 1)
-    )
-    x = x.redistribute(MESH, [Replicate()])
-    return x.to_local(grad_placements=[Partial()])
-
-
 def attention(q, k, v, mask):
     q, k, v = (
         DTensor.from_local(t, MESH).redistribute(MESH, [Shard(2)]).to_local() for t in (q, k, v)
     )
-    k = gather(k, 8)
-    v = gather(v, 8)
+    k, v = (
+        DTensor.from_local(
+            t, MESH, [Shard(2)], shape=torch.Size((2, 2, 5, 8)), stride=(80, 40, 8, 1)
+        ) for t in (k, v)
+    )
+    k, v = (t.full_tensor(grad_placements=[Partial()]) for t in (k, v))
     mask = DTensor.from_local(mask, MESH).redistribute(MESH, [Shard(0)]).to_local()
     scores = torch.matmul(q, k.transpose(-2, -1)) / (8 ** 0.5)
     scores = scores.masked_fill(~mask, float("-inf"))

@@ -20,6 +20,7 @@ def test_a_log_sum_exp_that_is_wrong_alone_may_be_so_for_its_budget() -> None:
     simpler = Program(mesh=Mesh(world_size=3, method=Heads()))
     alike = fails_wherever(ranks, wrong("lse"))
     assert alike(ranks, wrong("lse")) and alike(simpler, wrong("out"))
+    assert fails_wherever(ranks, wrong("lse", "dk"))(simpler, wrong("out", "dk"))
     assert not alike(ranks, wrong("dq"))
 
 

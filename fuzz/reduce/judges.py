@@ -117,8 +117,9 @@ def fails_wherever(original: Program, first: Outcome, kind: FailureKind | None =
         return lambda program, outcome: itself(program, outcome) or alike(program, outcome)
     of_result = replace(failure, diffs=tuple(replace(d, output="out") for d in failure.diffs))
     in_result = fails_alike(signature(of_result, original).strong, original)
-    if all(diff.output == "lse" and diff.what != "replicas" for diff in failure.diffs):
-        exchanged = original.mesh is not None and original.mesh.method is not None
+    exchanged = original.mesh is not None and original.mesh.method is not None
+    outputs = {diff.output for diff in failure.diffs if diff.what != "replicas"}
+    if outputs == {"lse"} or (exchanged and "lse" in outputs and "out" not in outputs):
         return lambda program, outcome: (
             alike(program, _but_for_out(outcome)) or (exchanged and in_result(program, outcome))
         )

@@ -59,12 +59,13 @@ class _Subprocess:
         output = _output(command)
         if output is None:
             return subprocess.run(command, **how)
-        kept = self._folder / _digest(command, output, how.get("cwd") or ".")
-        with open(f"{kept}.lock", "w") as lock:
+        digest = _digest(command, output, how.get("cwd") or ".")
+        kept = self._folder / digest
+        with open(self._folder / f"{digest[:2]}.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # another rank may be at it
-            if kept.exists():
-                os.utime(kept)
+            with contextlib.suppress(OSError):  # not there, or another rank has just removed it
                 shutil.copyfile(kept, output)
+                os.utime(kept)
                 return subprocess.CompletedProcess(command, 0, b"")
             done = subprocess.run(command, **how)
             with contextlib.suppress(OSError):  # no room, or gone: it is compiled again

@@ -26,7 +26,7 @@ from attnfuzz.generators.model.outcome import (
     Phase,
     Raised,
 )
-from attnfuzz.generators.model.program import Input, Program, Shape, Training
+from attnfuzz.generators.model.program import Input, Mesh, Program, Shape, Training
 from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.render.repro import repro
 from attnfuzz.generators.shrink.candidates import candidates
@@ -72,6 +72,16 @@ def test_scripts_are_short(kind: str, trains: bool) -> None:
     ast.parse(text)
     most = LONGER.get(kind, SHORT) if trains else SHORT
     assert len(text.splitlines()) <= most, text
+
+
+def test_the_size_of_uneven_parts_together_is_said_once() -> None:
+    shape = Shape(q_len=3, kv_len=3)
+    parts = Program(shape=shape, mesh=Mesh(world_size=2, ranks="processes", method=AllGather()))
+    assert not problems(parts)
+    text = repro(parts, wrong("out"))
+    assert text.count("torch.Size(") == 1 and text.count("shape=size, stride=stride") == 2
+    values = repro(replace(parts, shape=replace(shape, v_head_dim=8)), wrong("out"))
+    assert "def gather(x, dim):" in values
 
 
 HANG = Failure(

@@ -178,6 +178,15 @@ def test_what_is_read_by_mistake_need_not_be_nan(tmp_path: Path, name: str) -> N
     assert exit_codes(texts, tmp_path) == {"right": 0, "nan": 1, "wrong": 1}
 
 
+def test_a_wrong_result_of_a_first_call_needs_no_backward_pass() -> None:
+    trained = replace(PLAIN, training=Training())
+    again = replace(trained, calls=(Call(batch=2, q_len=4, kv_len=8),))
+    assert "autograd" not in repro(trained, WRONG)
+    assert "requires_grad_()" in repro(trained, WRONG)
+    later = failure(FailureKind.WRONG_RESULT, difference(error=0.5, budget=1e-3, call=1))
+    assert "torch.autograd.grad(" in repro(again, later)
+
+
 def test_low_precision_inputs_are_compared_in_float64() -> None:
     low = Input(dtype="bfloat16")
     text = repro(replace(PLAIN, q=low, k=low, v=low), WRONG)

@@ -57,7 +57,10 @@ class Drawing(kernel.Drawing):
         mask = self.masks.draw(draw, shape) if pattern == "masked" else None
         if mask is None or "h" in mask_axes(mask):
             mask, pattern = None, "all" if pattern == "masked" else pattern
-        dtype: Any = draw(self.inputs.dtypes)[0]
+        dtypes = draw(self.inputs.dtypes)
+        if pattern == "packed":
+            dtypes = self.inputs.for_flex(draw, dtypes)
+        dtype = dtypes[0]
         lie = placed(draw, self.inputs, shape, (dtype, dtype, dtype))
         compiled = self.running.compile(draw, backend)
         if compiled is not None and pattern == "packed" and self.swarm.place.gpu:

@@ -1,4 +1,4 @@
-"""What the C++ compiler made is taken again where it would make the same."""
+"""What compilers made is taken again where they would make the same."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from attnfuzz.generators.kernels.refusals import for_program
 from attnfuzz.generators.kernels.specs import Flex
 from attnfuzz.generators.model.program import Compile, Program
 from attnfuzz.generators.model.scores import Repeated, Score
+from tests.support.kernels_toolchain import TOOLCHAIN, needs_kernels
 
 COMPILER = """#!/bin/sh
 echo "$@" >> "{calls}"
@@ -114,6 +115,60 @@ def test_a_program_whose_compile_time_is_judged_has_everything_compiled() -> Non
     repeated = replace(PROGRAM, score_mod=Repeated(times=2, inner=Score()))
     jobs = [CPU.job(one, (), Deadlines()) for one in (PROGRAM, repeated)]
     assert [job.to_message("", ())["compiles_anew"] for job in jobs] == [False, True]
+
+
+def kernel_of(kernels: Path, name: str, size: int, age_s: int) -> Path:
+    """What Triton keeps of a kernel."""
+    there = kernels / name
+    there.mkdir(parents=True)
+    (there / "kernel.cubin").write_bytes(b"0" * size)
+    os.utime(there, (0, 1_000_000 - age_s))
+    return there
+
+
+def test_the_oldest_kernels_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled_once, "MOST_BYTES", 10)
+    kernels = tmp_path / compiled_once.KERNELS
+    new, old, oldest = (
+        kernel_of(kernels, n, 5, age) for n, age in zip("abc", (0, 1, 2), strict=True)
+    )
+    monkeypatch.setenv("TRITON_CACHE_DIR", "")
+    compiled_once.keep_kernels(kernels)
+    assert os.environ["TRITON_CACHE_DIR"] == str(kernels)
+    assert sorted(kernels.iterdir()) == [new, old] and not oldest.exists()
+
+
+def test_without_room_a_program_has_a_cache_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", "its own")
+    (tmp_path / "file").touch()
+    compiled_once.keep_kernels(tmp_path / "file" / compiled_once.KERNELS)
+    assert os.environ["TRITON_CACHE_DIR"] == "its own"
+
+
+@pytest.mark.slow
+@needs_kernels
+def test_a_cards_kernels_are_compiled_once() -> None:
+    def kept() -> dict[Path, int]:
+        there = scratch.root.rglob(f"{compiled_once.KERNELS}/*/*.cubin")
+        return {path: path.stat().st_ino for path in there}
+
+    card = TARGETS["virtual-sm90"]
+    program = replace(PROGRAM, shape=replace(PROGRAM.shape, q_len=128, kv_len=128, head_dim=16))
+    with (
+        Scratch.create() as scratch,
+        Sandbox(str(TOOLCHAIN), target=card.name, scratch=scratch.root) as sandbox,
+    ):
+        text, job = card.source(program), card.job(program, for_program(program), Deadlines())
+        first = sandbox.run(text, job)
+        made = kept()
+        again = sandbox.run(text, job)
+        assert (first.status, again.status) == ("passed", "passed")
+        assert made and kept() == made
+        assert first.features == again.features
+        assert sandbox.run(text, replace(job, compiles_anew=True)).status == "passed"
+        assert kept() == made
 
 
 @pytest.mark.slow

@@ -1,10 +1,11 @@
-"""What the C++ compiler made of a text is kept for the programs that come after, of one zygote.
+"""What compilers made of a text is kept for the programs that come after, of one zygote.
 
 Most of what a compilation costs on a CPU is g++, and its result depends on its command and on the
 files that this reads alone. A finding that is run again has the same kernels, and so have the ranks
 of a program, where one compiles and the others wait. Torch does all that it does otherwise: it
-writes the text, calls the compiler, and loads what is there. Programs of which it is judged how
-long they take to compile have everything compiled.
+writes the text, calls the compiler, and loads what is there. Of a card's kernels Triton and ptxas
+take the most, and Triton's own cache has them. Programs of which it is judged how long they take
+to compile have everything compiled.
 
 Needs torch and the standard library; only the zygote loads this file.
 """
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 KEPT = "compiled"
+KERNELS = "kernels"
 MOST_BYTES = 256 << 20
 MADE = (".so", ".o")
 
@@ -42,6 +44,30 @@ def compile_anew() -> None:
     builder = sys.modules.get("torch._inductor.cpp_builder")
     if builder is not None and isinstance(builder.__dict__.get("subprocess"), _Subprocess):
         builder.__dict__["subprocess"] = subprocess
+
+
+def keep_kernels(folder: Path) -> None:
+    """From now on this process has Triton's cache, whose keys are a kernel's text, its options and
+    the card, in `folder`, which the programs before had too."""
+    with contextlib.suppress(OSError):  # no room: they are compiled again
+        folder.mkdir(exist_ok=True)
+        _drop_oldest(folder)
+        os.environ["TRITON_CACHE_DIR"] = str(folder)
+
+
+def _drop_oldest(folder: Path) -> None:
+    sizes = {one: _bytes(one) for one in folder.iterdir()}
+    size = sum(sizes.values())
+    for one in sorted(sizes, key=lambda one: (one.stat().st_mtime, one.name)):
+        if size <= MOST_BYTES:
+            return
+        gone = one.rename(one.with_suffix(".gone"))  # whole, though this process may be killed
+        shutil.rmtree(gone)
+        size -= sizes[one]
+
+
+def _bytes(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*"))
 
 
 class _Subprocess:

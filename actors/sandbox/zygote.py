@@ -52,7 +52,7 @@ if __name__ == "__main__":
 
 from attnfuzz.actors.child import main as child  # noqa: E402
 from attnfuzz.actors.sandbox import confine, procs, warm  # noqa: E402
-from attnfuzz.actors.sandbox.compiled_once import compile_anew  # noqa: E402
+from attnfuzz.actors.sandbox.compiled_once import KERNELS, compile_anew, keep_kernels  # noqa: E402
 from attnfuzz.actors.targets.child_registry import CHILDREN  # noqa: E402
 from attnfuzz.actors.targets.cxx import compiler_version  # noqa: E402
 
@@ -236,6 +236,7 @@ def collect(within: float = 5.0) -> dict[str, Any]:
 def run_child(request: dict[str, Any], pipe: int, parent: int) -> None:
     """In the child: confines itself, runs the program, says what became of it, and ends."""
     emit = emitter(pipe, request["token"])
+    kernels = Path.cwd() / KERNELS
     try:
         directory = Path(request["directory"])
         confine.show_native_frames()
@@ -244,6 +245,8 @@ def run_child(request: dict[str, Any], pipe: int, parent: int) -> None:
         job = json.loads((directory / JOB).read_text())
         if job.get("compiles_anew"):
             compile_anew()
+        else:
+            keep_kernels(kernels)
         child.execute(job, emit)
     except BaseException:  # a defect of ours: the child judges whatever a program raises itself
         emit({"defect": traceback.format_exc()[-20_000:]})

@@ -73,7 +73,7 @@ $(KERNELS_STAMP): $(STAMP)
 	$(KERNELS)/bin/python -m pip install -q triton==3.7.1 einops==0.8.2 ninja==1.13.2 setuptools==84.2.1 wheel==0.48.0
 	FLASH_ATTENTION_SKIP_CUDA_BUILD=TRUE FLASH_ATTENTION_FORCE_BUILD=TRUE \
 		$(KERNELS)/bin/python -m pip install -q --no-build-isolation --no-deps flash-attn==2.8.3
-	$(KERNELS)/bin/python -m pip install -q --no-deps torch-npu==2.13.0
+	$(KERNELS)/bin/python -m pip install -q --no-deps torch-npu==2.13.0 ring-flash-attn==0.1.8
 	@echo 'import os; os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")' \
 		> $$($(KERNELS)/bin/python -c "import site; print(site.getsitepackages()[0])")/no_autoload.pth
 	@touch $(KERNELS_STAMP)

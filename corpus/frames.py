@@ -37,6 +37,7 @@ SIGNIFICANT = (
     "torch/distributed/",
     "torch_npu/",
     "flash_attn/",
+    "ring_flash_attn/",
     "transformers/",
     "torchtitan/",
     "yunchang/",

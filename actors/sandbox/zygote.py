@@ -59,7 +59,7 @@ from attnfuzz.actors.targets.cxx import compiler_version  # noqa: E402
 JOB = "job.json"
 OPTIONAL = (
     "flash_attn", "torch_npu", "transformers", "torchtitan", "yunchang", "diffusers", "attn_gym",
-    "torchtune",
+    "torchtune", "ring_flash_attn",
 )  # fmt: skip
 """Packages of kernels, reported where they are installed."""
 

@@ -51,6 +51,7 @@ SYSTEMS = {
     "yunchang": "feifeibear/long-context-attention",
     "attn_gym": "meta-pytorch/attention-gym",
     "torchtune": "meta-pytorch/torchtune",
+    "ring_flash_attn": "zhuzilin/ring-flash-attention",
 }
 """The trackers of packages whose text is that of flash-attention's."""
 

@@ -18,6 +18,7 @@ from attnfuzz.generators.kernels.handwritten.spec import Handwritten
 from attnfuzz.generators.kernels.multihead_attention.spec import MultiheadAttention
 from attnfuzz.generators.kernels.nested_sdpa.spec import NestedSdpa
 from attnfuzz.generators.kernels.npu_fusion_attention.spec import NpuFusionAttention
+from attnfuzz.generators.kernels.ring_flash_attn.spec import RingFlashAttn
 from attnfuzz.generators.kernels.sdpa.spec import Sdpa
 from attnfuzz.generators.kernels.torchtitan.spec import Torchtitan
 from attnfuzz.generators.kernels.torchtune.spec import Torchtune
@@ -43,7 +44,8 @@ Kernel = Annotated[
     | Yunchang
     | Diffusers
     | AttentionGym
-    | Torchtune,
+    | Torchtune
+    | RingFlashAttn,
     Field(discriminator="kind"),
 ]
 """What computes the attention. Their order is part of the order in which programs are simpler: a

@@ -133,6 +133,9 @@ PROFILES: dict[str, Profile] = {
     "flash_attn": Profile(
         (("flash_attn", 1),), (("none", 4), ("eager", 1), ("aot_eager", 2), ("inductor", 2))
     ),
+    "ring_flash_attn": Profile(
+        (("ring_flash_attn", 1),), (("none", 8), ("eager", 1), ("aot_eager", 1))
+    ),
     "npu_fusion_attention": Profile(
         (("npu_fusion_attention", 1),),
         (("none", 3), ("eager", 1), ("aot_eager", 3), ("inductor", 1)),

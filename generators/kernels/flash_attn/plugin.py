@@ -54,7 +54,7 @@ class FlashAttnPlugin(KernelPlugin[FlashAttn]):
         spec = self.spec(scene.program)
         inputs = Inputs()
         if scene.device == "cpu":
-            inputs = Inputs(environment=ON_CPU, set_up=_registered(spec))
+            inputs = Inputs(environment=ON_CPU, set_up=registered(_operators(spec)))
         names = [FUNCTIONS[spec.function], *(["flash_attn_interface"] if inputs.set_up else [])]
         inputs.imports.append(f"from flash_attn import {', '.join(names)}")
         if spec.function == "varlen":
@@ -158,7 +158,7 @@ class FlashAttnPlugin(KernelPlugin[FlashAttn]):
         return FlashAttn(function=kernel.function)
 
     def fitted(self, program: Program) -> Program:
-        q, k, v = (_half(entry) for entry in (program.q, program.k, program.v))
+        q, k, v = (half(entry) for entry in (program.q, program.k, program.v))
         return changed(program, q=q, k=k, v=v, mask=None, score_mod=None)
 
 
@@ -189,20 +189,24 @@ def _kvcache_problems(p: Program, cache: KVCache) -> Iterator[Problem]:
             yield Problem(f"{key}.kv_len", f"expected a multiple of {cache.page_size}, the page")
 
 
-def _half(entry: Input) -> Input:
+def half(entry: Input) -> Input:
+    """The same in a dtype that runs on a CPU."""
     return entry if entry.dtype in DTYPES else replace(entry, dtype="float16")
 
 
-def _registered(spec: FlashAttn) -> list[str]:
-    """Statements that register the operators it uses for the CPU."""
-    default = ("_flash_attn_forward", "_flash_attn_backward")
-    operators = OPERATORS.get(spec.function, default)
+def _operators(spec: FlashAttn) -> tuple[str, ...]:
+    """The names of the operators that its function calls."""
+    return OPERATORS.get(spec.function, ("_flash_attn_forward", "_flash_attn_backward"))
+
+
+def registered(operators: tuple[str, ...]) -> list[str]:
+    """Statements that register those of flash_attn's operators for the CPU."""
     if not operators:
         return []
     names = ", ".join(f'"{name}"' for name in operators)
     return [
         "# flash_attn registers its operators for CUDA alone.",
-        f"for name in ({names}):",
+        f"for name in ({names}{',' * (len(operators) == 1)}):",
         "    operator = getattr(flash_attn_interface, name)",
         '    operator.register_kernel("cpu")(operator._init_fn)',
     ]

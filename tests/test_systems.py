@@ -318,13 +318,15 @@ def test_default_tiles_of_a_backward_do_not_fit_a_smaller_card() -> None:
     shape = replace(SHAPE, q_len=128, kv_len=128, head_dim=256)
     half = Input(dtype="bfloat16")
     large = replace(fits, shape=shape, q=half, k=half, v=half)
+    small = replace(tune(), shape=replace(SHAPE, head_dim=8))
     with Scratch.create() as scratch:
         config = WorkerConfig(
             scratch=str(scratch.root), toolchain=str(TOOLCHAIN), targets=("virtual-sm86",)
         )
         with Executor(config) as executor:
-            first, second = executor.run_programs([fits, large])
+            first, second, third = executor.run_programs([fits, large, small])
     assert first.status == "passed", first
+    assert third.status == "rejected", third
     assert second.failure is not None, second
     assert second.failure.kind is FailureKind.OUT_OF_MEMORY, second
     assert signature(second.failure, large).title == NO_ROOM

@@ -27,6 +27,11 @@ def is_packed(program: Program) -> bool:
     return isinstance(program.kernel, Torchtune) and program.kernel.pattern == "packed"
 
 
+def is_packed_below_16(program: Program) -> bool:
+    """Whether flex_attention gets a head dimension that a card's tiles do not have."""
+    return is_packed(program) and program.shape.head_dim < 16
+
+
 class TorchtunePlugin(KernelPlugin[Torchtune]):
     """The mask that is meant, `seen`, is an argument of its own for the reference where the mask
     that torchtune makes may be a BlockMask."""
@@ -44,6 +49,11 @@ class TorchtunePlugin(KernelPlugin[Torchtune]):
             pattern=r"logging\.Logger method not supported for non-export cases",
             why="torchtune logs that it takes flex_attention",
             needs=is_packed,
+        ),
+        Refusal(
+            pattern=r"NYI: embedding dimension of the query, key, and value must be at least 16",
+            why="flex_attention on a GPU takes head dimensions from 16 on",
+            needs=is_packed_below_16,
         ),
         *AUTOGRAD,
     )

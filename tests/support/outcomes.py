@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from attnfuzz.actors.sandbox import procs
-from attnfuzz.actors.sandbox.compiled_once import KEPT
+from attnfuzz.actors.sandbox.compiled_once import KEPT, KERNELS
 from attnfuzz.actors.sandbox.fork_server import MARKER
 from attnfuzz.actors.sandbox.job import Job
 from attnfuzz.actors.sandbox.sandbox import Sandbox
@@ -18,7 +18,7 @@ def assert_undisturbed(sandbox: Sandbox) -> None:
     assert server is not None
     assert server.below() == []
     assert len(procs.marked(MARKER, server.marker)) == 1  # the zygote
-    left = {path.name for path in sandbox._folder.iterdir()} - {KEPT}
+    left = {path.name for path in sandbox._folder.iterdir()} - {KEPT, KERNELS}
     assert left == {f"zygote-{server.marker}.txt"}
 
 

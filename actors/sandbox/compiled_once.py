@@ -19,7 +19,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -56,14 +57,16 @@ def keep_kernels(folder: Path) -> None:
 
 
 def _drop_oldest(folder: Path) -> None:
-    sizes = {one: _bytes(one) for one in folder.iterdir()}
-    size = sum(sizes.values())
-    for one in sorted(sizes, key=lambda one: (one.stat().st_mtime, one.name)):
-        if size <= MOST_BYTES:
-            return
+    for one in _too_much({one: _bytes(one) for one in folder.iterdir()}):
         gone = one.rename(one.with_suffix(".gone"))  # whole, though this process may be killed
         shutil.rmtree(gone)
-        size -= sizes[one]
+
+
+def _too_much(sizes: Mapping[Path, int]) -> list[Path]:
+    """The oldest of these, without which the others have `MOST_BYTES` at most."""
+    size, oldest = sum(sizes.values()), sorted(sizes, key=lambda one: one.stat().st_mtime)
+    before = accumulate((sizes[one] for one in oldest), initial=0)
+    return [one for one, gone in zip(oldest, before, strict=False) if size - gone > MOST_BYTES]
 
 
 def _bytes(folder: Path) -> int:
@@ -102,13 +105,9 @@ class _Subprocess:
         unfinished = kept.with_suffix(".unfinished")
         shutil.copyfile(output, unfinished)
         unfinished.rename(kept)
-        there = [(path.stat(), path) for path in self._folder.iterdir() if not path.suffix]
-        size = sum(stat.st_size for stat, _ in there)
-        for stat, path in sorted(there, key=lambda one: one[0].st_mtime):
-            if size <= MOST_BYTES:
-                return
+        there = {path: path.stat().st_size for path in self._folder.iterdir() if not path.suffix}
+        for path in _too_much(there):
             path.unlink()
-            size -= stat.st_size
 
 
 def _output(command: Sequence[str]) -> Path | None:

@@ -169,7 +169,7 @@ class Job:
     backend, whatever the source says. `features`: report what the compiler did. `oracles` holds
     further settings of single oracles by name. `function` is the "module:name" that the program
     calls. `only_setup`: preload files are executed and the function is imported, nothing else.
-    `compiles_anew`: nothing is taken of what the C++ compiler has made before, as its time counts.
+    `compiles_anew`: nothing is taken of what compilers have made before, as their time counts.
     A program that still compiles after `budget_s` CPU seconds is stopped, which is no failure; with
     None there is no such limit. Other phases have short deadlines.
     """

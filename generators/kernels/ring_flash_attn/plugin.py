@@ -19,12 +19,11 @@ from attnfuzz.generators.kernels.flash_attn.spec import FlashAttn
 from attnfuzz.generators.kernels.packing import cuts
 from attnfuzz.generators.kernels.refusal import Refusal
 from attnfuzz.generators.kernels.ring_flash_attn.spec import RingFlashAttn
-from attnfuzz.generators.kernels.system_rules import without
-from attnfuzz.generators.model.problem import Problem, lengths
+from attnfuzz.generators.kernels.system_rules import deals_out, with_whole_parts, without
+from attnfuzz.generators.model.problem import Problem
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.model.tree import changed
 from attnfuzz.generators.render.scene import Scene
-from attnfuzz.generators.render.sizes import commas
 
 FUNCTIONS = {
     "contiguous": "ring_flash_attn_func",
@@ -104,7 +103,8 @@ class RingFlashAttnPlugin(KernelPlugin[RingFlashAttn]):
         )
 
     def call(self, scene: Scene, inputs: Inputs) -> Body:
-        spec, order = self.spec(scene.program), _order(scene, self.spec(scene.program))
+        spec = self.spec(scene.program)
+        order = _order(scene, spec)
         given, undone = ["q", "k", "v"], ""
         if spec.ring == "llama3":
             given = ["q[0]", "k[0]", "v[0]", "*cuts", str(spec.heads_k_stride), "local_k_slice"]
@@ -116,19 +116,16 @@ class RingFlashAttnPlugin(KernelPlugin[RingFlashAttn]):
         return Body([result], [*dealt(order), *statements])
 
     def meaning(self, scene: Scene, inputs: Inputs) -> Meaning:
-        spec, modify = self.spec(scene.program), []
-        hidden = []
-        if spec.ring == "llama3" and spec.sequences > 1:
+        spec, modify, hidden = self.spec(scene.program), [], ""
+        if spec.causal:
+            hidden = f"torch.ones({scene.q_len}, {scene.kv_len}, dtype=torch.bool).triu(1)"
+        if spec.sequences > 1:
             owner = f"torch.bucketize(torch.arange({scene.q_len}), cu_seqlens[1:], right=True)"
             modify.append(f"row = {owner}")
-            hidden.append("(row[:, None] != row)")
-        if spec.causal:
-            extents = commas((scene.q_len, scene.kv_len))
-            hidden.append(f"torch.ones({extents}, dtype=torch.bool).triu(1)")
+            apart = "row[:, None] != row"
+            hidden = f"({apart}) | {hidden}" if hidden else apart
         if hidden:
-            text = " | ".join(hidden)
-            text = text.removeprefix("(").removesuffix(")") if spec.causal is False else text
-            modify.append(f'scores = scores.masked_fill({text}, float("-inf"))')
+            modify.append(f'scores = scores.masked_fill({hidden}, float("-inf"))')
         return Meaning(scene.scale_text(spec.scale), modify)
 
     # What it supports.
@@ -141,8 +138,6 @@ class RingFlashAttnPlugin(KernelPlugin[RingFlashAttn]):
         if mesh is None or mesh.ranks != "processes":
             yield Problem("mesh", "expected two processes or more with ring_flash_attn")
             return
-        if (mesh.q, mesh.k, mesh.v, mesh.plain_mask) != ("replicate",) * 3 + (False,):
-            yield Problem("mesh", "expected q, k and v to be whole on every rank: they are cut")
         yield from without(p, "ring_flash_attn", mesh=True)
         shape, packs = p.shape, kernel.ring == "llama3"
         for key, wrong, why in (
@@ -168,9 +163,7 @@ class RingFlashAttnPlugin(KernelPlugin[RingFlashAttn]):
             if getattr(p, name).dtype not in DTYPES:
                 yield Problem(f"{name}.dtype", "expected float16 for flash_attn on a CPU")
         parts = mesh.world_size * parts_of_a_rank(kernel.ring)
-        for key, q_len, kv_len in lengths(p):
-            if q_len != kv_len or not q_len or q_len % parts:
-                yield Problem(f"{key}.q_len", f"expected kv_len, and a multiple of {parts}")
+        yield from deals_out(p, "ring_flash_attn", parts)
 
     # How its programs are simplified.
 
@@ -204,8 +197,7 @@ class RingFlashAttnPlugin(KernelPlugin[RingFlashAttn]):
         if mesh is None:
             return p
         parts = mesh.world_size * parts_of_a_rank(kernel.ring)
-        length = -(-max(p.shape.q_len, _least(kernel)) // parts) * parts
-        return changed(p, shape=changed(p.shape, q_len=length, kv_len=length))
+        return with_whole_parts(p, parts, _least(kernel))
 
 
 def _least(kernel: RingFlashAttn) -> int:

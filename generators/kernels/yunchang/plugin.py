@@ -8,9 +8,9 @@ from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning
 from attnfuzz.generators.kernels.conditions import differentiates
 from attnfuzz.generators.kernels.dealing import dealt, gathered, striped, zigzag
 from attnfuzz.generators.kernels.refusal import Refusal
-from attnfuzz.generators.kernels.system_rules import one_dtype
+from attnfuzz.generators.kernels.system_rules import deals_out, one_dtype, with_whole_parts
 from attnfuzz.generators.kernels.yunchang.spec import Yunchang
-from attnfuzz.generators.model.problem import Problem, lengths
+from attnfuzz.generators.model.problem import Problem
 from attnfuzz.generators.model.program import Mesh, Program
 from attnfuzz.generators.model.tree import changed
 from attnfuzz.generators.render.scene import Scene
@@ -101,8 +101,6 @@ class YunchangPlugin(KernelPlugin[Yunchang]):
         if mesh is None or mesh.ranks != "processes":
             yield Problem("mesh", "expected two processes or more with yunchang")
             return
-        if (mesh.q, mesh.k, mesh.v, mesh.plain_mask) != ("replicate",) * 3 + (False,):
-            yield Problem("mesh", "expected q, k and v to be whole on every rank: yunchang cuts")
         ring, rest = divmod(mesh.world_size, kernel.ulysses)
         parts = mesh.world_size * parts_of_a_rank(kernel.ring)
         shape = p.shape
@@ -131,9 +129,7 @@ class YunchangPlugin(KernelPlugin[Yunchang]):
         if p.q.dtype == "float64":
             yield Problem("q.dtype", "expected another: yunchang merges blocks in float32")
         yield from one_dtype(p)
-        for key, q_len, kv_len in lengths(p):
-            if q_len != kv_len or not q_len or q_len % parts:
-                yield Problem(f"{key}.q_len", f"expected kv_len, and a multiple of {parts}")
+        yield from deals_out(p, "yunchang", parts)
 
     # How its programs are simplified.
 
@@ -154,8 +150,7 @@ class YunchangPlugin(KernelPlugin[Yunchang]):
         if mesh is None:
             return p
         parts = mesh.world_size * parts_of_a_rank(kernel.ring)
-        length = -(-max(p.shape.q_len, 1) // parts) * parts
-        return changed(p, shape=changed(p.shape, q_len=length, kv_len=length))
+        return with_whole_parts(p, parts)
 
 
 def _groups(scene: Scene, spec: Yunchang) -> list[str]:

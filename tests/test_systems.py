@@ -9,12 +9,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from attnfuzz.actors.sandbox.scratch import Scratch
+from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.actors.worker import Executor, WorkerConfig
 from attnfuzz.corpus.signature import signature
 from attnfuzz.generators.kernels.specs import (
@@ -25,6 +27,7 @@ from attnfuzz.generators.kernels.specs import (
     Transformers,
     Yunchang,
 )
+from attnfuzz.generators.kernels.torchtune.plugin import is_packed
 from attnfuzz.generators.model import masks
 from attnfuzz.generators.model.codec import dump_program, load_program
 from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Phase, Raised
@@ -41,7 +44,7 @@ from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.render.module import source
 from attnfuzz.generators.render.repro import repro
 from attnfuzz.generators.shrink.candidates import candidates
-from attnfuzz.generators.strategies.shards import generate
+from attnfuzz.generators.strategies.shards import generate, stream
 from tests.support.preload import preload
 from tests.support.systems_toolchain import TOOLCHAIN, needs_systems
 
@@ -192,6 +195,13 @@ def test_everything_is_drawn() -> None:
     given = [p.kernel for p in generate(5, 80, profile="diffusers")]
     for name, count in {"backend": 3, "is_causal": 2, "padding": 2, "mask_form": 2}.items():
         assert len({getattr(kernel, name) for kernel in given}) == count, name
+
+
+def test_packed_sequences_on_a_card_are_seldom_of_full_precision() -> None:
+    place = TARGETS["virtual-sm86"].place
+    drawn = list(islice(stream(3, profile="torchtune", shard_size=6, place=place), 300))
+    packed = [p.q.dtype for p in drawn if is_packed(p)]
+    assert 0 < packed.count("float32") < len(packed) / 16
 
 
 def test_scripts_are_short_and_say_what_stands_in() -> None:

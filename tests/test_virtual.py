@@ -26,7 +26,6 @@ from attnfuzz.generators.kernels.graph.steps.arithmetic import Scale
 from attnfuzz.generators.kernels.graph.steps.attention import Einsum, Product, Softmax
 from attnfuzz.generators.kernels.graph.steps.union import AnyStep
 from attnfuzz.generators.kernels.specs import Flex, Graph, Handwritten, Sdpa
-from attnfuzz.generators.kernels.torchtune.plugin import is_packed
 from attnfuzz.generators.model.codec import dump_program
 from attnfuzz.generators.model.indices import Index, IntLookup, Table
 from attnfuzz.generators.model.masks import Compare
@@ -283,13 +282,6 @@ def test_what_takes_a_cards_compilers_long_is_seldom_drawn() -> None:
     assert 0 < sum(p.autocast is None for p in whole) < 15
     assert all(p.shape.head_dim <= 32 for p in drawn if p.training is None)
     assert all(len(p.calls) <= 3 for p in drawn)
-
-
-def test_packed_sequences_on_a_card_are_seldom_of_full_precision() -> None:
-    place = TARGETS["virtual-sm86"].place
-    drawn = list(islice(stream(3, profile="torchtune", shard_size=6, place=place), 300))
-    packed = [p.q.dtype for p in drawn if is_packed(p)]
-    assert 0 < packed.count("float32") < len(packed) / 16
 
 
 def test_what_links_with_cuda_is_no_program_of_a_card_that_is_not_there() -> None:

@@ -72,6 +72,11 @@ def layouts() -> SearchStrategy[Layout]:
     return st.sampled_from(usual + every + [one for one in unread if not one.expand and _gaps(one)])
 
 
+def bshd_or_each(draw: Draw, bshd: SearchStrategy[bool]) -> list[Layout]:
+    """Layouts of q, k and v: all `[B, L, H, D]` in memory, where that is drawn, or each its own."""
+    return [BSHD] * 3 if draw(bshd) else [draw(layouts()) for _ in range(3)]
+
+
 def _gaps(layout: Layout) -> bool:
     """Whether the storage is larger than the tensor."""
     return any((*layout.pad, *layout.start)) or max(layout.step) > 1

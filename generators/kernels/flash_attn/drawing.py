@@ -10,7 +10,7 @@ from attnfuzz.generators.kernels.flash_attn.spec import FlashAttn, KVCache
 from attnfuzz.generators.model.program import Call, Input, Program, Shape
 from attnfuzz.generators.strategies import kernel
 from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
-from attnfuzz.generators.strategies.inputs import BSHD, layouts
+from attnfuzz.generators.strategies.inputs import bshd_or_each
 from attnfuzz.generators.strategies.kernel import SCALES, Parts
 
 LONGEST = 300
@@ -52,7 +52,7 @@ class Drawing(kernel.Drawing):
         static = compiled is not None and compiled.dynamic is False
         square = function == "qkvpacked" or shape.q_len == shape.kv_len
         calls = self.running.further_calls(draw, shape, square, static)
-        layout = [BSHD] * 3 if draw(self.bshd) else [draw(layouts()) for _ in range(3)]
+        layout = bshd_or_each(draw, self.bshd)
         q, k, v = (Input(dtype="float16", layout=each) for each in layout)
         surround = self.running.draw_surround(draw, shape, alone=True, moved=False)
         return Program(

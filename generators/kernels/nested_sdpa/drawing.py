@@ -12,7 +12,7 @@ from attnfuzz.generators.kernels.nested_sdpa.spec import NestedSdpa
 from attnfuzz.generators.model.program import Call, Compile, Input, Program, Shape
 from attnfuzz.generators.strategies import kernel
 from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
-from attnfuzz.generators.strategies.inputs import BSHD, layouts
+from attnfuzz.generators.strategies.inputs import bshd_or_each
 from attnfuzz.generators.strategies.kernel import Parts
 
 LONGEST = 300
@@ -58,7 +58,7 @@ class Drawing(kernel.Drawing):
         shape = replace(shape, q_len=max(shape.q_len, least), kv_len=max(shape.kv_len, least))
         is_refused = self.has("refused") and draw(self.refused)
         dtype = draw(self.inputs.dtypes_and_double)
-        layout = [BSHD] * 3 if draw(self.bshd) else [draw(layouts()) for _ in range(3)]
+        layout = bshd_or_each(draw, self.bshd)
         values: Any = self.inputs.draw_values(draw, "float16" in dtype)
         q, k, v = (
             Input(dtype=kind, layout=lie, values=value)

@@ -15,7 +15,7 @@ from attnfuzz.generators.render.dense import may_hide_everything
 from attnfuzz.generators.render.scene import Scene
 from attnfuzz.generators.strategies import kernel
 from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
-from attnfuzz.generators.strategies.inputs import BSHD, layouts
+from attnfuzz.generators.strategies.inputs import bshd_or_each
 from attnfuzz.generators.strategies.kernel import SCALES, Parts
 
 ALL_TOKENS = 2147483647
@@ -53,7 +53,7 @@ class Drawing(kernel.Drawing):
         static = compiled is not None and compiled.dynamic is False
         calls = self.running.further_calls(draw, shape, shape.q_len == shape.kv_len, static)
         dtype = draw(self.inputs.dtypes)[0]
-        placed = [BSHD] * 3 if draw(self.bshd) else [draw(layouts()) for _ in range(3)]
+        placed = bshd_or_each(draw, self.bshd)
         q, k, v = (Input(dtype=dtype, layout=each) for each in placed)
         surround = self.running.draw_surround(draw, shape, alone=True, moved=False)
         mesh = None

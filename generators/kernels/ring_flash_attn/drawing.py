@@ -11,7 +11,7 @@ from attnfuzz.generators.kernels.ring_flash_attn.spec import RingFlashAttn
 from attnfuzz.generators.model.program import Call, Input, Mesh, Program, Shape
 from attnfuzz.generators.strategies import kernel
 from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
-from attnfuzz.generators.strategies.inputs import BSHD, layouts
+from attnfuzz.generators.strategies.inputs import bshd_or_each
 from attnfuzz.generators.strategies.kernel import Parts
 
 LONGEST = 128
@@ -41,7 +41,7 @@ class Drawing(kernel.Drawing):
         sequences = draw(self.sequences) if packs else 1
         parts = ranks * parts_of_a_rank(ring)
         shape = self._shape(draw, packs, parts, sequences * (sequences + 1) // 2)
-        lie = [BSHD] * 3 if draw(self.bshd) else [draw(layouts()) for _ in range(3)]
+        lie = bshd_or_each(draw, self.bshd)
         q, k, v = (Input(dtype="float16", layout=layout) for layout in lie)
         calls: tuple[Call, ...] = ()
         if not packs and draw(self.again):

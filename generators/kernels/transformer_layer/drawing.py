@@ -20,7 +20,7 @@ from attnfuzz.generators.render.dense import may_hide_everything
 from attnfuzz.generators.render.scene import Scene
 from attnfuzz.generators.strategies import kernel
 from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
-from attnfuzz.generators.strategies.inputs import BSHD, layouts
+from attnfuzz.generators.strategies.inputs import bshd_or_each
 from attnfuzz.generators.strategies.kernel import Parts
 
 LONGEST = 200
@@ -76,7 +76,7 @@ class Drawing(kernel.Drawing):
         calls = self.running.further_calls(draw, shape, shape.q_len == shape.kv_len, static)
         calls = tuple(_fitting(call, decoder) for call in calls if mask in (None, Causal()))
         dtype = draw(self.inputs.dtypes_and_double)
-        placed = [BSHD] * 3 if draw(self.bshd) else [draw(layouts()) for _ in range(3)]
+        placed = bshd_or_each(draw, self.bshd)
         values: Any = self.inputs.draw_values(draw, "float16" in dtype)
         q, k, v = (
             Input(dtype=dtype[0], layout=layout, values=value)

@@ -11,7 +11,7 @@ from attnfuzz.generators.kernels.varlen.spec import Varlen
 from attnfuzz.generators.model.program import Call, Input, Program
 from attnfuzz.generators.strategies import kernel
 from attnfuzz.generators.strategies.draws import Draw, weighted
-from attnfuzz.generators.strategies.inputs import BSHD, layouts
+from attnfuzz.generators.strategies.inputs import bshd_or_each
 from attnfuzz.generators.strategies.kernel import Parts
 
 WINDOWS = ((-1, -1),) * 6 + ((-1, 0),) * 4 + ((0, 0), (16, 0), (64, -1), (5, 7), (128, 128))
@@ -36,7 +36,7 @@ class Drawing(kernel.Drawing):
         static = compiled is not None and compiled.dynamic is False
         calls = self.running.further_calls(draw, shape, False, static)
         dtype: Any = draw(self.dtype)
-        layout = [BSHD] * 3 if draw(self.bshd) else [draw(layouts()) for _ in range(3)]
+        layout = bshd_or_each(draw, self.bshd)
         q, k, v = (Input(dtype=dtype, layout=each) for each in layout)
         return Program(
             kernel=Varlen(

@@ -12,7 +12,7 @@ from attnfuzz.generators.kernels.yunchang.spec import Yunchang
 from attnfuzz.generators.model.program import Call, Input, Mesh, Program, Shape
 from attnfuzz.generators.strategies import kernel
 from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
-from attnfuzz.generators.strategies.inputs import BSHD, layouts
+from attnfuzz.generators.strategies.inputs import bshd_or_each
 from attnfuzz.generators.strategies.kernel import Parts
 
 LONGEST = 256
@@ -43,7 +43,7 @@ class Drawing(kernel.Drawing):
         alone = ulysses == ranks and ring != "basic_pytorch"
         attn_type: Any = "torch_math" if alone and draw(self.math) else "torch_flash"
         dtype = draw(self.inputs.dtypes)[0]
-        lie = [BSHD] * 3 if draw(self.bshd) else [draw(layouts()) for _ in range(3)]
+        lie = bshd_or_each(draw, self.bshd)
         q, k, v = (Input(dtype=dtype, layout=layout) for layout in lie)
         calls: tuple[Call, ...] = ()
         if draw(self.again):

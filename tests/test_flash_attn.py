@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from attnfuzz.actors.sandbox.scratch import Scratch
-from attnfuzz.actors.worker import Executor, WorkerConfig
+from attnfuzz.actors.worker import Executor
 from attnfuzz.fuzz.environment import check_packages
 from attnfuzz.fuzz.errors import UserError
 from attnfuzz.generators.kernels.flash_attn.plugin import ON_CPU
@@ -34,6 +33,7 @@ from attnfuzz.generators.model.program import (
 from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.render.module import source
 from attnfuzz.generators.strategies.shards import generate
+from tests.support.executors import executor_with
 from tests.support.kernels_toolchain import TOOLCHAIN, needs_kernels
 from tests.support.rendered import calls_of
 
@@ -146,10 +146,8 @@ def test_a_toolchain_without_the_package_is_one_sentence() -> None:
 
 @pytest.fixture(scope="module")
 def real() -> Iterator[Executor]:
-    with Scratch.create() as scratch:
-        executor = Executor(WorkerConfig(scratch=str(scratch.root), toolchain=str(TOOLCHAIN)))
+    with executor_with(TOOLCHAIN) as executor:
         yield executor
-        executor.close()
 
 
 @pytest.mark.slow

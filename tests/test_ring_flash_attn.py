@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from attnfuzz.actors.sandbox.scratch import Scratch
-from attnfuzz.actors.worker import Executor, WorkerConfig
+from attnfuzz.actors.worker import Executor
 from attnfuzz.generators.kernels.specs import RingFlashAttn
 from attnfuzz.generators.model import masks
 from attnfuzz.generators.model.codec import dump_program, load_program
@@ -33,6 +32,7 @@ from attnfuzz.generators.render.module import source
 from attnfuzz.generators.render.repro import repro
 from attnfuzz.generators.shrink.candidates import candidates
 from attnfuzz.generators.strategies.shards import generate
+from tests.support.executors import executor_with
 from tests.support.kernels_toolchain import TOOLCHAIN, needs_kernels
 
 HALF = Input(dtype="float16")
@@ -113,10 +113,8 @@ def test_everything_is_drawn_valid_survives_yaml_and_shrinks(tmp_path: Path) -> 
 
 @pytest.fixture(scope="module")
 def real() -> Iterator[Executor]:
-    with Scratch.create() as scratch:
-        executor = Executor(WorkerConfig(scratch=str(scratch.root), toolchain=str(TOOLCHAIN)))
+    with executor_with(TOOLCHAIN) as executor:
         yield executor
-        executor.close()
 
 
 @pytest.mark.slow

@@ -45,6 +45,7 @@ from attnfuzz.generators.render.module import source
 from attnfuzz.generators.render.repro import repro
 from attnfuzz.generators.shrink.candidates import candidates
 from attnfuzz.generators.strategies.shards import generate, stream
+from tests.support.executors import executor_with
 from tests.support.preload import preload
 from tests.support.systems_toolchain import TOOLCHAIN, needs_systems
 
@@ -233,10 +234,8 @@ def test_scripts_of_drawn_programs_have_no_unused_or_undefined_names(tmp_path: P
 
 @pytest.fixture(scope="module")
 def real() -> Iterator[Executor]:
-    with Scratch.create() as scratch:
-        executor = Executor(WorkerConfig(scratch=str(scratch.root), toolchain=str(TOOLCHAIN)))
+    with executor_with(TOOLCHAIN) as executor:
         yield executor
-        executor.close()
 
 
 @pytest.mark.slow

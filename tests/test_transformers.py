@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from attnfuzz.actors.sandbox.scratch import Scratch
-from attnfuzz.actors.worker import Executor, WorkerConfig
+from attnfuzz.actors.worker import Executor
 from attnfuzz.fuzz.environment import check_packages
 from attnfuzz.fuzz.errors import UserError
 from attnfuzz.generators.kernels.refusals import for_program
@@ -26,6 +25,7 @@ from attnfuzz.generators.render.module import source
 from attnfuzz.generators.render.repro import repro
 from attnfuzz.generators.shrink.candidates import candidates
 from attnfuzz.generators.strategies.shards import generate
+from tests.support.executors import executor_with
 from tests.support.systems_toolchain import TOOLCHAIN, needs_systems
 
 WRONG = Failure(kind=FailureKind.WRONG_RESULT, phase=Phase.CHECK, oracle="numbers")
@@ -178,10 +178,8 @@ def test_without_the_package_there_is_one_sentence() -> None:
 
 @pytest.fixture(scope="module")
 def real() -> Iterator[Executor]:
-    with Scratch.create() as scratch:
-        executor = Executor(WorkerConfig(scratch=str(scratch.root), toolchain=str(TOOLCHAIN)))
+    with executor_with(TOOLCHAIN) as executor:
         yield executor
-        executor.close()
 
 
 EAGERLY = Compile(backend="aot_eager")

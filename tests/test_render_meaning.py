@@ -160,6 +160,11 @@ VARIANTS: dict[str, Program] = {
         for s in ("mul", "div", "query_mul", "query_div", "key_mul", "both")
         for size, a in (("head_dim", "constant"), ("q_len", "tensor"))
     },
+    **{
+        f"by-hand-{s}-{p}-integer": by_hand(product=p, scaling=s, scale_as="integer", scale=0.5)
+        for s in ("div", "query_div")
+        for p in ("matmul", "baddbmm")
+    },
     "by-hand-function-q-len": replace(
         by_hand(scale_from="q_len"), surround=Surround(integration="autograd_function")
     ),

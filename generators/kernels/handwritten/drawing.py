@@ -7,6 +7,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from attnfuzz.generators.kernels.handwritten.spec import Handwritten
+from attnfuzz.generators.kernels.scaling import DIVIDED, whole_divisor
 from attnfuzz.generators.model.program import Call, Program
 from attnfuzz.generators.strategies.composed import Composed, Setting
 from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
@@ -33,7 +34,7 @@ class Drawing(Composed):
             (5, "div"), (5, "mul"), (2, "query_mul"), (2, "query_div"), (1, "key_mul"), (1, "both"),
             (2, "none"),
         )  # fmt: skip
-        self.scale_as = weighted((4, "constant"), (1, "tensor"))
+        self.scale_as = weighted((8, "constant"), (2, "tensor"), (3, "integer"))
         self.masking = weighted((3, "masked_fill"), (4, "add"), (2, "where"))
         self.fill = weighted((2, "-inf"), (3, "finfo_min"))
         self.softmax = weighted((6, "functional"), (2, "method"), (1, "module"), (1, "exp_sum"))
@@ -50,17 +51,20 @@ class Drawing(Composed):
     def kernel(self, draw: Draw, at: Setting) -> Handwritten:
         """As models mostly write it (which is what Inductor fuses), or in any other way."""
         spec = self._any_handwritten(draw, at)
-        if not draw(self.usual):
-            return spec
-        return replace(
-            spec,
-            product="matmul",
-            scaling=draw(self.usual_scaling),
-            scale=None,
-            scale_as="constant",
-            softmax="functional",
-            transposed=False,
-        )
+        if draw(self.usual):
+            spec = replace(
+                spec,
+                product="matmul",
+                scaling=draw(self.usual_scaling),
+                scale=None,
+                scale_as="constant" if spec.scale_as == "tensor" else spec.scale_as,
+                softmax="functional",
+                transposed=False,
+            )
+        whole = spec.scaling in DIVIDED and whole_divisor(spec.scale, at.shape.head_dim)
+        if spec.scale_as == "integer" and not whole:
+            return replace(spec, scale_as="constant")
+        return spec
 
     def _any_handwritten(self, draw: Draw, at: Setting) -> Handwritten:
         scaling, scale = draw(self.scaling), draw(self.scale)

@@ -10,7 +10,13 @@ from typing import Any
 from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning, Share
 from attnfuzz.generators.kernels.handwritten.refusals import REFUSALS
 from attnfuzz.generators.kernels.handwritten.spec import Handwritten
-from attnfuzz.generators.kernels.scaling import has_scale, same_scale, scale_problems
+from attnfuzz.generators.kernels.scaling import (
+    has_scale,
+    integer_problems,
+    same_scale,
+    scale_problems,
+    whole_divisor,
+)
 from attnfuzz.generators.model.expressions import mask_axes
 from attnfuzz.generators.model.problem import Problem, lengths
 from attnfuzz.generators.model.program import Argument, Program
@@ -104,6 +110,8 @@ class HandwrittenPlugin(KernelPlugin[Handwritten]):
             yield Problem("kernel.scale", f"expected 0, or {SMALLEST_SCALE} or more either way")
         if kernel.scale is not None and kernel.scale <= 0 and kernel.scaling == "both":
             yield Problem("kernel.scale", f"expected > 0 for its root, got {kernel.scale}")
+        if kernel.scale_as == "integer":
+            yield from integer_problems(p)
         if kernel.softmax == "exp_sum":
             for key, _, kv_len in lengths(p):
                 if kv_len == 0:
@@ -121,7 +129,8 @@ class HandwrittenPlugin(KernelPlugin[Handwritten]):
         if argument.what == "number":
             return True
         positive = all(value > SMALLEST_SCALE for value in argument.values)
-        return not has_scale(kernel) and kernel.scaling != "none" and positive
+        free = not has_scale(kernel) and kernel.scale_as != "integer"
+        return free and kernel.scaling != "none" and positive
 
     def keeps_layout(self, kernel: Handwritten) -> bool:
         return kernel.out_layout == "bhld"
@@ -218,8 +227,11 @@ class _Writer:
             self.lines.append("q, k, v = q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1)")
 
     def constant(self, power: float) -> str:
-        """The scale to `power` (1, -1 or 1/2), a constant or a 0-d tensor of q's dtype."""
+        """The scale to `power` (1, -1 or 1/2), a constant or a 0-d tensor of q's dtype; an integer,
+        to -1 alone."""
         scale = self.spec.scale
+        if self.spec.scale_as == "integer":
+            return str(whole_divisor(scale, self.scene.head_dim))
         if self.scene.scale_varies:
             return {1: "scale", -1: "(1 / scale)", 0.5: "scale**0.5"}[power]
         if self.spec.scale_from != "constant":

@@ -15,7 +15,8 @@ class Handwritten:
 
     `product`: how q @ k.T is spelled; `baddbmm` and `bmm` work on 3-D `[B * H, L, D]`. `scaling`:
     where the scale goes: multiplied or divided, on q, on k (`key`), on both as its root, or on the
-    product; `scale_as` a Python number or a 0-d tensor, `scale_from` as `ScaleFrom` says.
+    product; `scale_as` a Python number, an integer (`scores / 8`) or a 0-d tensor; `scale_from` as
+    `ScaleFrom` says.
     `masking`: `add` a float mask (0 or `fill`), or `masked_fill`/`where` with `fill`.
     `softmax_dim`: the last dimension of `q k^T`, or (`transposed`) of k q^T softmaxed over
     dimension -2 and transposed back before `@ v`. `softmax_dtype`: upcast around the softmax as
@@ -31,7 +32,7 @@ class Handwritten:
     scaling: Literal["mul", "div", "query_mul", "query_div", "key_mul", "both", "none"] = "div"
     scale: Scale | None = None
     scale_from: ScaleFrom = "constant"
-    scale_as: Literal["constant", "tensor"] = "constant"
+    scale_as: Literal["constant", "integer", "tensor"] = "constant"
     masking: Literal["add", "masked_fill", "where"] = "masked_fill"
     fill: Literal["-inf", "finfo_min"] = "-inf"
     softmax: Literal["functional", "method", "module", "exp_sum"] = "functional"

@@ -164,3 +164,8 @@ def test_extents_that_ranks_share_evenly_are_those_of_one_rank() -> None:
     assert of(Heads(), 2, q_heads=4, kv_heads=4) == {"shape.heads"}
     assert "shape.q_len.lt16" in of(AllGather(), 4, q_len=16, kv_len=16)
     assert "shape.q_len.gt16" in of(AllGather(), 3, q_len=50, kv_len=50)
+
+
+def test_three_layers_have_what_two_have() -> None:
+    two, three = (Program(surround=Surround(layers=n)) for n in (2, 3))
+    assert features(two) < features(three)

@@ -67,6 +67,8 @@ def _features(p: Program) -> Iterator[str]:
         yield f"packed.{p.packed}"
     yield from _expressions(p)
     yield from choices(p.surround, "surround", but=("epilogue",))
+    if p.surround.layers > 2:
+        yield "surround.layers.2"  # whatever two layers fail with, three do
     if p.surround.epilogue != "none":
         yield "surround.epilogue"
     if p.surround.epilogue not in ("none", "scaled"):

@@ -76,6 +76,13 @@ PROGRAMS = {
     "one whole block for all": program(
         Sliced(heads=Cut(how="int", start=1)), Rebuilt(of="whole"), mask=PER_HEAD
     ),
+    "listed": program(
+        BATCHES, Sliced(rows=Cut(start=1)), Rebuilt(of="partial"), Rebuilt(of="listed"),
+    ),
+    "one listed block for all": program(
+        Sliced(heads=Cut(how="int", start=1)), Rebuilt(of="listed"), mask=PER_HEAD,
+        steps_inside=True,
+    ),
     "copied": program(Copied(), Copied(through="as_tuple")),
     "unflattened": program(Copied(through="tree"), mods="nested", mask=masks.Or(
         left=PER_HEAD, right=PER_BATCH,
@@ -212,6 +219,24 @@ def test_a_planted_fault_is_met_by_its_step_alone(
     assert not is_right(PROGRAMS[HARMED[fault]])
     assert is_right(program())
     assert is_right(PROGRAMS["of own parts"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "name"),
+    [
+        ("dense_without_full_blocks", "one listed block for all"),
+        ("sliced_one_block_short", "listed"),
+    ],
+)
+def test_a_lost_block_shows_in_eager_attention(
+    fault: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for owner, attribute in PATCHED:
+        monkeypatch.setattr(owner, attribute, getattr(owner, attribute))
+    exec(compile((FAULTS / f"{fault}.py").read_text(), fault, "exec"), {})
+    ((actual, expected),) = masks_seen(load(PROGRAMS[name]))
+    assert not torch.allclose(actual, expected)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -24,11 +24,14 @@ class Rebuilt(BaseStep):
     """`BlockMask.from_kv_blocks` of the mask's own parts: as they are (`own`), full blocks among
     the partial ones (`partial`, by way of `to_dense`, or `drawn`, by way of what `to_string`
     draws), or every block that holds anything seen throughout (`whole`: the mask_mod looks into
-    what `to_dense` gave). `q_blocks` is `compute_q_blocks`, which a backward pass needs."""
+    what `to_dense` gave). `listed`: they stay, and the mask_mod sees nothing outside of the blocks
+    that `to_dense` has, where nothing is to be seen: eager flex_attention looks at no block, and
+    would not show that one is lost. `q_blocks` is `compute_q_blocks`, which a backward pass
+    needs."""
 
     __pydantic_config__ = STRICT
     kind: Literal["rebuilt"] = "rebuilt"
-    of: Literal["own", "partial", "whole", "drawn"] = "own"
+    of: Literal["own", "partial", "whole", "drawn", "listed"] = "own"
     q_blocks: bool = True
 
     @property
@@ -47,7 +50,7 @@ class Rebuilt(BaseStep):
             "block_mask.kv_num_blocks", "block_mask.kv_indices", "block_mask.full_kv_num_blocks",
             "block_mask.full_kv_indices",
         ]  # fmt: skip
-        if self.of in ("partial", "whole"):
+        if self.of in ("partial", "whole", "listed"):
             lines.append("blocks = block_mask.to_dense()")
         if self.of == "drawn":
             lines.append("blocks = drawn_blocks(block_mask)")
@@ -59,6 +62,9 @@ class Rebuilt(BaseStep):
             ]
         if self.of == "whole":
             mod, functions = "whole_blocks(blocks)", (self._whole(place),)
+        if self.of == "listed":
+            mod = "listed_blocks(block_mask.mask_mod, blocks)"
+            functions = (self._listed(place),)
         parts += [
             "BLOCK_SIZE=block_mask.BLOCK_SIZE", f"mask_mod={mod}",
             "seq_lengths=block_mask.seq_lengths",
@@ -70,14 +76,22 @@ class Rebuilt(BaseStep):
 
     @staticmethod
     def _whole(place: Place) -> list[str]:
-        rows, columns = place.block
-        b, h = ("0" if axis in place.alone else axis for axis in ("b", "h"))
         return [
             "def whole_blocks(blocks):",
             "    def mask_mod(b, h, q_idx, kv_idx):",
-            f"        return blocks[{b}, {h}, q_idx // {rows}, kv_idx // {columns}] == 1",
+            f"        return {_block(place)} == 1",
             "",
             "    return mask_mod",
+        ]
+
+    @staticmethod
+    def _listed(place: Place) -> list[str]:
+        return [
+            "def listed_blocks(mask_mod, blocks):",
+            "    def listed(b, h, q_idx, kv_idx):",
+            f"        return mask_mod(b, h, q_idx, kv_idx) & ({_block(place)} == 1)",
+            "",
+            "    return listed",
         ]
 
     def seen(self, place: Place) -> list[str]:
@@ -91,6 +105,13 @@ class Rebuilt(BaseStep):
             f"blocks = F.max_pool2d(mask.float(), {place.block}, ceil_mode=True) > 0",
             f"mask = blocks[:, :, {q_block}, {kv_block}]",
         ]
+
+
+def _block(place: Place) -> str:
+    """The block that an index is in."""
+    rows, columns = place.block
+    b, h = ("0" if axis in place.alone else axis for axis in ("b", "h"))
+    return f"blocks[{b}, {h}, q_idx // {rows}, kv_idx // {columns}]"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,7 +42,8 @@ class Steps:
         self.kind = weighted(
             (4, "sliced"), (4, "rebuilt"), (4, "copied"), (2, "adjusted"), (2, "shown")
         )
-        self.of = weighted((2, "own"), (2, "partial"), (2, "whole"), (1, "drawn"))
+        self.of = weighted((2, "own"), (2, "partial"), (2, "whole"), (1, "drawn"), (2, "listed"))
+        self.listed = st.booleans()
         self.q_blocks = weighted((3, True), (1, False))
         self.through = weighted((1, "to"), (1, "as_tuple"), (2, "tree"))
         self.extra = st.sampled_from(EXTRAS)
@@ -74,6 +75,8 @@ class Steps:
             if step is not None:
                 steps.append(step)
                 alone |= step.alone()
+        if steps and spec.made == "outside" and draw(self.listed):
+            steps.append(Rebuilt(of="listed", q_blocks=True))
         return _as_slices(replace(spec, steps=tuple(steps)), shape)
 
     def _sliced(

@@ -40,8 +40,12 @@ class Changing:
     the first call may serve another."""
 
     def __init__(self, swarm: Swarm) -> None:
+        often = 4 if swarm.profile == "guards" else 1
+
         def seldom(feature: str, n: int) -> Any:
-            return one_in(n) if swarm.has(feature) and swarm.place.redraws else st.just(False)
+            return (
+                one_in(n // often) if swarm.has(feature) and swarm.place.redraws else st.just(False)
+            )
 
         self.scaled, self.numbered = seldom("calls.scale", 14), seldom("calls.number", 10)
         self.in_place = seldom("draws.in_place", 10)

@@ -75,10 +75,11 @@ class Profile:
     or more are eager where all can be, and take 5 to 35% of the time. Programs of "ranks" have
     several real ranks wherever they may, those of the others never: they cost as many times as
     much. Those of "traced" are about what dynamo follows: most make their BlockMask in the compiled
-    region. Those of "integrated" reach their kernel as libraries do, through an operator of its own
-    and the like. `ranks`: whether programs have several ranks whose DTensors are spread over them,
-    as those of "ranks", or which share one attention by a method, as those of "parallel". `about`:
-    features that most of its swarms have."""
+    region. Those of "guards" are about what a compiled function has to notice: arguments that
+    change, modes, ways to reach it. Those of "integrated" reach their kernel as libraries do,
+    through an operator of its own and the like. `ranks`: whether programs have several ranks whose
+    DTensors are spread over them, as those of "ranks", or which share one attention by a method, as
+    those of "parallel". `about`: features that most of its swarms have."""
 
     kernels: tuple[tuple[str, int], ...]
     backends: tuple[tuple[str, int], ...]
@@ -87,6 +88,11 @@ class Profile:
 
 
 MASK_OBJECTS = ("flex.mask_steps", "flex.joints", "flex.block_size", "mask.and", "mask.or")
+
+GUARDED = (
+    "calls.scale", "calls.number", "draws.in_place", "compile.via", "compile.export",
+    "modes.deterministic", "modes.compiled_autograd", "modes.default_dtype", "training",
+)  # fmt: skip
 
 
 PROFILES: dict[str, Profile] = {
@@ -125,6 +131,11 @@ PROFILES: dict[str, Profile] = {
         (("flex", 1),),
         (("none", 24), ("eager", 2), ("aot_eager", 4), ("inductor", 1)),
         about=(*MASK_OBJECTS, "flex.adjusted", "flex.paged"),
+    ),
+    "guards": Profile(
+        (("sdpa", 4), ("handwritten", 3), ("flex", 1)),
+        (("none", 3), ("eager", 4), ("aot_eager", 5), ("inductor", 1)),
+        about=GUARDED,
     ),
     "integrated": Profile(
         (("sdpa", 3), ("handwritten", 2)),

@@ -31,7 +31,7 @@ class Rebuilt(BaseStep):
 
     __pydantic_config__ = STRICT
     kind: Literal["rebuilt"] = "rebuilt"
-    of: Literal["own", "partial", "whole", "drawn", "listed"] = "own"
+    of: Literal["own", "partial", "listed", "whole", "drawn"] = "own"
     q_blocks: bool = True
 
     @property

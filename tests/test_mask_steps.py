@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.nn.attention.flex_attention as flex
 
+from attnfuzz.actors.oracles.noise import Noise
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
 from attnfuzz.generators.kernels.flex.steps import (
     Adjusted,
@@ -133,6 +134,17 @@ def masks_seen(module: ModuleType) -> list[tuple[torch.Tensor, torch.Tensor]]:
 def test_the_reference_is_what_eager_attention_gives(name: str) -> None:
     for actual, expected in masks_seen(load(PROGRAMS[name])):
         torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_noise_does_not_change_what_is_seen(name: str) -> None:
+    module = load(PROGRAMS[name])
+    args = module.inputs(*calls_of(module)[0])
+    expected = module.reference(*args)
+    with Noise(torch.float32, seed=1):
+        noisy = module.reference(*args)
+    torch.testing.assert_close(noisy, expected, rtol=1e-3, atol=1e-3)
 
 
 def sparse(block_mask: Any, q_len: int, kv_len: int) -> torch.Tensor:

@@ -102,7 +102,7 @@ class Rebuilt(BaseStep):
         q_block = f"torch.arange({place.after.q_idx})[:, None] // {rows}"
         kv_block = f"torch.arange({place.after.kv_idx}) // {columns}"
         return [
-            f"blocks = F.max_pool2d(mask.float(), {place.block}, ceil_mode=True) > 0",
+            f"blocks = F.max_pool2d(mask.float(), {place.block}, ceil_mode=True) > 0.5",
             f"mask = blocks[:, :, {q_block}, {kv_block}]",
         ]
 

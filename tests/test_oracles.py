@@ -166,6 +166,15 @@ def test_a_gradient_of_none_is_one_of_zeros() -> None:
     assert numbers.judge(wanted, {"out": out, "dq": torch.ones(3)}).diffs
 
 
+def test_what_noise_decides_is_said_to_be_not_judged() -> None:
+    args = qkv(8, torch.float32)
+    chaotic = expectation(args, reference=lambda q, k, v: torch.where(q - q.clone() > 0, v, -v))
+    assert numbers.judge(chaotic, {"out": args[2]}).diffs == []
+    assert chaotic.skipped == {"numbers.out": numbers.NOISE_DECIDES}
+    plain = expectation(args)
+    assert numbers.judge(plain, {"out": args[2]}).diffs and plain.skipped == {}
+
+
 def test_noise_reaches_the_backward_pass_and_is_seeded() -> None:
     q, k, v = qkv(8, torch.float64, grad=True)
 

@@ -5,7 +5,9 @@ import torch
 original = torch.compile
 
 
-def faulty(function, **options):
+def faulty(function=None, **options):
+    if function is None:  # as a decorator
+        return lambda function: faulty(function, **options)
     compiled, first = original(function, **options), []
 
     def call(*args):

@@ -1,4 +1,4 @@
-"""A scale that the attention function computes from a size of q (`ScaleFrom`)."""
+"""Where a kernel's scale comes from (`ScaleFrom`), and when it may be written as an integer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def whole_divisor(scale: float | None, head_dim: int) -> int | None:
     if scale is None:
         root = math.isqrt(head_dim)
         return root if root * root == head_dim else None
-    divisor = 1.0 / scale if scale > 0 else 0.5
+    if scale <= 0:
+        return None
+    divisor = 1.0 / scale
     return int(divisor) if divisor.is_integer() else None
 
 

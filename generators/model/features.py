@@ -68,7 +68,7 @@ def _features(p: Program) -> Iterator[str]:
     yield from _expressions(p)
     yield from choices(p.surround, "surround", but=("epilogue",))
     if p.surround.layers > 2:
-        yield "surround.layers.2"  # whatever two layers fail with, three do
+        yield "surround.layers.2"  # three are two and one more: what two trigger is known in three
     if p.surround.epilogue != "none":
         yield "surround.epilogue"
     if p.surround.epilogue not in ("none", "scaled"):

@@ -40,12 +40,9 @@ class Changing:
     the first call may serve another."""
 
     def __init__(self, swarm: Swarm) -> None:
-        often = 4 if swarm.profile == "guards" else 1
-
         def seldom(feature: str, n: int) -> Any:
-            return (
-                one_in(n // often) if swarm.has(feature) and swarm.place.redraws else st.just(False)
-            )
+            there = swarm.has(feature) and swarm.place.redraws
+            return one_in(swarm.rarity(n)) if there else st.just(False)
 
         self.scaled, self.numbered = seldom("calls.scale", 14), seldom("calls.number", 10)
         self.in_place = seldom("draws.in_place", 10)

@@ -25,12 +25,9 @@ class InModes:
     """Adds what the features of a swarm allow. Other places than a CPU have none of it."""
 
     def __init__(self, swarm: Swarm) -> None:
-        often = 4 if swarm.profile == "guards" else 1
-
         def rarely(feature: str, n: int) -> Any:
-            return (
-                one_in(n // often) if swarm.has(feature) and swarm.place == CPU else st.just(False)
-            )
+            there = swarm.has(feature) and swarm.place == CPU
+            return one_in(swarm.rarity(n)) if there else st.just(False)
 
         self.reached = rarely("compile.via", 10)
         self.via: Any = weighted((1, "in_eager"), (1, "in_compiled"), (1, "module"), (1, "layers"))

@@ -61,10 +61,12 @@ class Rebuilt(BaseStep):
                 "blocks.argsort(dim=-1, descending=True, stable=True).int()",
             ]
         if self.of == "whole":
-            mod, functions = "whole_blocks(blocks)", (self._whole(place),)
+            mod = "whole_blocks(blocks)"
+            functions = (_looking(place, mod, "mask_mod", ""),)
         if self.of == "listed":
             mod = "listed_blocks(block_mask.mask_mod, blocks)"
-            functions = (self._listed(place),)
+            head = "listed_blocks(mask_mod, blocks)"
+            functions = (_looking(place, head, "listed", "mask_mod(b, h, q_idx, kv_idx) & "),)
         parts += [
             "BLOCK_SIZE=block_mask.BLOCK_SIZE", f"mask_mod={mod}",
             "seq_lengths=block_mask.seq_lengths",
@@ -73,26 +75,6 @@ class Rebuilt(BaseStep):
             parts.append("compute_q_blocks=False")
         lines.append(f"block_mask = BlockMask.from_kv_blocks({', '.join(parts)})")
         return Written(lines, functions)
-
-    @staticmethod
-    def _whole(place: Place) -> list[str]:
-        return [
-            "def whole_blocks(blocks):",
-            "    def mask_mod(b, h, q_idx, kv_idx):",
-            f"        return {_block(place)} == 1",
-            "",
-            "    return mask_mod",
-        ]
-
-    @staticmethod
-    def _listed(place: Place) -> list[str]:
-        return [
-            "def listed_blocks(mask_mod, blocks):",
-            "    def listed(b, h, q_idx, kv_idx):",
-            f"        return mask_mod(b, h, q_idx, kv_idx) & ({_block(place)} == 1)",
-            "",
-            "    return listed",
-        ]
 
     def seen(self, place: Place) -> list[str]:
         """The same, but of whole blocks: those in which anything was seen."""
@@ -107,11 +89,18 @@ class Rebuilt(BaseStep):
         ]
 
 
-def _block(place: Place) -> str:
-    """The block that an index is in."""
+def _looking(place: Place, head: str, name: str, also: str) -> list[str]:
+    """A function that makes a mask_mod, called `name`, which sees what is in `blocks`."""
     rows, columns = place.block
     b, h = ("0" if axis in place.alone else axis for axis in ("b", "h"))
-    return f"blocks[{b}, {h}, q_idx // {rows}, kv_idx // {columns}]"
+    seen = f"blocks[{b}, {h}, q_idx // {rows}, kv_idx // {columns}] == 1"
+    return [
+        f"def {head}:",
+        f"    def {name}(b, h, q_idx, kv_idx):",
+        f"        return {also}({seen})" if also else f"        return {seen}",
+        "",
+        f"    return {name}",
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -76,7 +76,7 @@ class Steps:
                 steps.append(step)
                 alone |= step.alone()
         if steps and spec.made == "outside" and draw(self.listed):
-            steps.append(Rebuilt(of="listed", q_blocks=True))
+            steps.append(Rebuilt(of="listed"))
         return _as_slices(replace(spec, steps=tuple(steps)), shape)
 
     def _sliced(

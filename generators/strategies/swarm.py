@@ -259,8 +259,8 @@ class Swarm:
         return name in self.features
 
     def rarity(self, n: int) -> int:
-        """In how many programs there is one with what others have in one of `n`, of what the
-        profile "guards" is about: a quarter there."""
+        """How rare a mode or a changing argument is: one in `n` programs, and in the profile
+        "guards", which is about them, four times as many."""
         return n // 4 if self.profile == "guards" else n
 
 

@@ -104,9 +104,29 @@ def test_a_rank_that_crashes_is_named_not_those_it_leaves_alone(sandbox: Sandbox
     body = "import ctypes\nif rank == 2: ctypes.string_at(0)\ndist.barrier()"
     failure = run(sandbox, body).failure
     assert failure is not None and failure.raised is not None
-    assert (failure.kind, failure.signal) == (FailureKind.CRASH, "SIGSEGV")
+    assert (failure.kind, failure.signal) == (FailureKind.CRASH, "SIGSEGV"), failure.evidence
     assert failure.raised.message == "rank 2 was killed by SIGSEGV"
     assert "string_at" in failure.evidence["python_stacks"]
+
+
+ABORTS_WHILE_IT_IS_TOLD = """
+import ctypes, faulthandler, signal
+if rank == 2:
+    faults = open("faults-2.txt", "a")
+    libc = ctypes.CDLL(None)
+    faulthandler.disable()
+    libc.signal(signal.SIGSEGV, libc.abort)
+    faulthandler.enable(faults)
+    ctypes.string_at(0)
+dist.barrier()
+"""
+
+
+def test_the_first_signal_of_a_rank_is_told_though_another_ends_it(sandbox: Sandbox) -> None:
+    failure = run(sandbox, ABORTS_WHILE_IT_IS_TOLD).failure
+    assert failure is not None and failure.raised is not None
+    assert failure.raised.message == "rank 2 was killed by SIGSEGV"
+    assert "Aborted" in failure.evidence["python_stacks"]
 
 
 def test_a_rank_that_raises_is_told_before_those_it_leaves_alone(sandbox: Sandbox) -> None:

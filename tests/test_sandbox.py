@@ -94,8 +94,39 @@ def test_a_null_pointer_is_told_with_its_native_frames(sandbox: Sandbox) -> None
     assert frames.index(("<program>", "attention")) < frames.index(
         ("ctypes/__init__.py", "string_at")
     )
-    assert any(".so" in file for file, _ in frames)
+    assert any(".so" in file for file, _ in frames), outcome
     assert not any("zygote" in file or "child" in file for file, _ in frames)
+
+
+def test_the_native_frames_of_a_crash_are_of_the_thread_that_crashed(sandbox: Sandbox) -> None:
+    body = """
+    import ctypes, threading
+    one = threading.Thread(target=ctypes.string_at, args=(0,))
+    one.start()
+    one.join()
+"""
+    outcome = sandbox.run(source(body), JOB)
+    assert failing(outcome) == CRASH
+    assert any("ffi" in file for file, _ in functions(outcome)), outcome
+
+
+def test_a_crash_whose_native_frames_were_not_printed_is_tried_again(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    silent_at_first = f"""
+    import ctypes, faulthandler, pathlib
+    mark = pathlib.Path({str(tmp_path / "once")!r})
+    if not mark.exists():
+        mark.touch()
+        faults = open("faults.txt", "a")
+        torch._C._set_print_stack_traces_on_fatal_signal(False)
+        faulthandler.disable()
+        faulthandler.enable(faults)
+    ctypes.string_at(0)
+"""
+    outcome = sandbox.run(source(silent_at_first), JOB)
+    assert failing(outcome) == CRASH
+    assert any(".so" in file for file, _ in functions(outcome)), outcome
 
 
 CORRUPT_THE_HEAP = """

@@ -205,8 +205,8 @@ def _left_by(rank: int) -> Data | None:
 def _crash(rank: int, status: int) -> Data:
     number = os.waitstatus_to_exitcode(status)
     faults = _faults(rank)
-    if number == -signal.SIGKILL:
-        number = -(fatal_signal(faults) or signal.SIGKILL)
+    if (first := fatal_signal(faults)) is not None:
+        number = -first  # torch's printer of native stacks, which comes after it, can abort
     name = signal_name(-number) if number < 0 else None
     how = f"was killed by {name}" if name else f"exited with code {number}, without a result"
     raised = {

@@ -24,7 +24,7 @@ PR_SET_PTRACER = 0x59616D61
 ANY_PROCESS = ctypes.c_ulong(-1 & (2**64 - 1))
 
 STDOUT, STDERR, FAULTS = "stdout.txt", "stderr.txt", "faults.txt"
-STACKS_SIGNAL = signal.SIGUSR2
+STACKS_SIGNAL = signal.SIGUSR1  # torch asks each thread for its native stack by SIGUSR2
 
 _SIGNALS = {
     "Aborted": signal.SIGABRT,

@@ -19,6 +19,8 @@ from attnfuzz.generators.model.outcome import DEEPER, Frame
 EVIDENCE_BYTES = 20_000
 OURS = str(Path(__file__).resolve().parents[1])
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$')
+_THREAD = re.compile(r"^ ?SIG[A-Z]+\(\d+\), PID: \d+, Thread \d+: *$", re.MULTILINE)
+_SIGNALLED = "c10::FatalSignalHandler::fatalSignalHandler("
 _NATIVE = re.compile(r"frame #\d+: (?P<function>.+?) \+ 0x[0-9a-f]+ \(.* in (?P<library>[^()]+)\)")
 
 
@@ -142,11 +144,11 @@ def python_frames(text: str, source: Path) -> tuple[Frame, ...]:
     return tuple(reversed(frames))
 
 
-def native_frames(text: str) -> tuple[Frame, ...]:
-    """Frames, outermost first, of the native stack that torch writes on a fatal signal: those
-    between the signal's delivery and Python's own, as far as they have names."""
+def native_frames(stack: str) -> tuple[Frame, ...]:
+    """Frames, outermost first, of a `native_stack`: those between the signal's delivery and
+    Python's own, as far as they have names."""
     frames: list[Frame] = []
-    for line in text.splitlines():
+    for line in stack.splitlines():
         if "omitting python frames" in line:
             break
         if (match := _NATIVE.search(line)) and match["function"] != "<unknown function>":
@@ -154,6 +156,13 @@ def native_frames(text: str) -> tuple[Frame, ...]:
             if not function.startswith(("c10::FatalSignalHandler", "gsignal", "abort")):
                 frames.append(Frame(file=os.path.basename(match["library"]), function=function))
     return tuple(reversed(frames))
+
+
+def native_stack(text: str) -> str:
+    """The stack of the thread that has had a fatal signal, of those that torch has written: it asks
+    the others for theirs. Empty where torch has not come so far."""
+    asked = _THREAD.split(text)
+    return next((stack for stack in asked if _SIGNALLED in stack), "")
 
 
 def relative(file: str, source: Path) -> str:

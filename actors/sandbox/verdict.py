@@ -26,6 +26,8 @@ HARNESS = "harness"
 SETTING_UP = "setting up"
 MACHINE_DIED = "MachineDied"
 DISK_FULL = "DiskQuotaExceeded"
+WRITTEN_BYTES = 1 << 20
+"""Of what is written on a fatal signal: some kB for each thread."""
 _LAST_WORDS = re.compile(
     r"^\s*(terminate called.*|what\(\):.*|\*\*\* .* \*\*\*.*|.*[Aa]ssertion .*failed.*"
     r"|(?:free|malloc\w*|realloc|munmap_chunk)\(\):.*|corrupted .*|double free.*)$",
@@ -86,6 +88,18 @@ def fatal_signal(directory: Path) -> int | None:
     return confine.fatal_signal(stacks.tail(directory / confine.FAULTS))
 
 
+def is_half_told(outcome: Outcome) -> bool:
+    """Whether it is a fatal signal whose native stack torch's printer, which comes after
+    faulthandler, has not printed: it can abort, or be stuck."""
+    failure = outcome.failure
+    return (
+        failure is not None
+        and failure.kind is FailureKind.CRASH
+        and "python_stacks" in failure.evidence
+        and "native_stack" not in failure.evidence
+    )
+
+
 def of_signal(ending: Ending, number: int) -> Outcome:
     """A child that a signal ended."""
     name = confine.signal_name(number)
@@ -93,11 +107,13 @@ def of_signal(ending: Ending, number: int) -> Outcome:
     faults = stacks.tail(ending.directory / confine.FAULTS)
     if faults:
         texts["python_stacks"] = faults
+    native = stacks.native_stack(stacks.tail(ending.directory / confine.STDERR, WRITTEN_BYTES))
+    if native:
+        texts["native_stack"] = stacks.head(native)
     raised = Raised(
         type=f"Signal {name}",
         message=_last_words(texts.get("stderr", "")) or f"killed by {name}",
-        frames=stacks.python_frames(faults, ending.source)
-        + stacks.native_frames(texts.get("stderr", "")),
+        frames=stacks.python_frames(faults, ending.source) + stacks.native_frames(native),
     )
     if _out_of_memory(ending, number, texts.get("stderr", "")):
         return _failed(ending, FailureKind.OUT_OF_MEMORY, raised, texts, name)

@@ -69,6 +69,14 @@ def inductor(program: Program) -> bool:
     return program.compile is not None and program.compile.backend == "inductor"
 
 
+def falls_back(program: Program) -> bool:
+    """Whether what Inductor decomposes it to is run by torch's own kernels."""
+    compiled = program.compile
+    if compiled is None:
+        return False
+    return compiled.mode == "lite" or bool(compiled.options.get("fallback_by_default"))
+
+
 def traces_backward(program: Program) -> bool:
     """Whether its backward pass would be traced: it is compiled, and not with `eager`."""
     return program.compile is not None and program.compile.backend != "eager"

@@ -51,6 +51,12 @@ COMPILE: tuple[Refusal, ...] = (
         needs=conditions.sets_options,
     ),
     Refusal(
+        pattern=r"\"arange_cpu\" not implemented for 'UInt16'",
+        why="tril and triu of more than 255 positions are decomposed to 16-bit indices, for which "
+        "eager torch has no arange on a CPU",
+        needs=conditions.falls_back,
+    ),
+    Refusal(
         pattern=r"compiled with non-empty donated buffers which requires create_graph=False",
         why="AOTAutograd has no double backward",
         needs=conditions.traces_second_derivative,

@@ -142,7 +142,8 @@ class Compile:
     __pydantic_config__ = STRICT
     backend: Literal["eager", "aot_eager", "inductor"] = "inductor"
     mode: (
-        Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"] | None
+        Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "lite"]
+        | None
     ) = None
     dynamic: bool | None = None
     fullgraph: bool = True

@@ -20,11 +20,15 @@ from attnfuzz.generators.model.program import (
 )
 from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
 from attnfuzz.generators.strategies.shapes import Shapes
-from attnfuzz.generators.strategies.swarm import Swarm
+from attnfuzz.generators.strategies.swarm import PROFILES, Swarm
 
 MODES = (
     (2, "default"), (3, "reduce-overhead"), (1, "max-autotune-no-cudagraphs"), (1, "max-autotune"),
+    (1, "lite"),
 )  # fmt: skip
+LITE = {"fallback_by_default": True}
+"""Every operator that Inductor has decomposed and fused to is run by torch's own kernel: its graph
+passes are at work, and no C++ is compiled, so that a program costs a fifth or less."""
 # Without keep_output_stride and cpp.use_decompose_tanh, which ask for other strides and numbers.
 OPTIONS: tuple[dict[str, bool | int | str], ...] = (
     {"epilogue_fusion": False}, {"shape_padding": True}, {"pattern_matcher": False},
@@ -73,6 +77,8 @@ class Running:
         self.dynamic = weighted((10, None), *dynamic)
         tuning: Any = ((1, "mode"),) if has("compile.mode") else ()
         tuning += ((2, "options"),) if has("compile.options") else ()
+        lite = 0 if swarm.place.gpu else PROFILES[swarm.profile].lite  # what cards are for is code
+        tuning += ((lite, "lite"),) if lite else ()
         self.tuning = weighted((9, "plain"), *tuning)
         self.mode = weighted(*MODES)
         self.options = st.sampled_from(
@@ -123,12 +129,13 @@ class Running:
         if backend == "none":
             return None
         tuning = draw(self.tuning) if backend == "inductor" else "plain"
+        options = draw(self.options) if tuning == "options" else {}
         return Compile(
             backend=backend,
             mode=draw(self.mode) if tuning == "mode" else None,
             dynamic=draw(self.dynamic),
             fullgraph=not draw(self.breaks),
-            options=dict(draw(self.options)) if tuning == "options" else {},
+            options=dict(LITE if tuning == "lite" else options),
         )
 
     def further_calls(

@@ -79,12 +79,15 @@ class Profile:
     change, modes, ways to reach it. Those of "integrated" reach their kernel as libraries do,
     through an operator of its own and the like. `ranks`: whether programs have several ranks whose
     DTensors are spread over them, as those of "ranks", or which share one attention by a method, as
-    those of "parallel". `about`: features that most of its swarms have."""
+    those of "parallel". `about`: features that most of its swarms have. `lite`: for each nine
+    programs that Inductor generates code for, those of which it rewrites the graph alone, cheap to
+    run, where its attention fusions are wrong if anything is."""
 
     kernels: tuple[tuple[str, int], ...]
     backends: tuple[tuple[str, int], ...]
     ranks: Literal["few", "several", "methods"] = "few"
     about: tuple[str, ...] = ()
+    lite: int = 0
 
 
 MASK_OBJECTS = ("flex.mask_steps", "flex.joints", "flex.block_size", "mask.and", "mask.or")
@@ -99,13 +102,14 @@ PROFILES: dict[str, Profile] = {
     "mixed": Profile(
         (("sdpa", 4), ("flex", 4), ("handwritten", 3)),
         (("none", 10), ("inductor", 7), ("aot_eager", 2), ("eager", 1)),
+        lite=2,
     ),
     "eager": Profile(
         (("sdpa", 7), ("flex", 2), ("handwritten", 1)),
         (("none", 12), ("aot_eager", 5), ("eager", 1)),
     ),
-    "inductor-sdpa": Profile((("sdpa", 1),), (("inductor", 1),)),
-    "inductor-handwritten": Profile((("handwritten", 1),), (("inductor", 1),)),
+    "inductor-sdpa": Profile((("sdpa", 1),), (("inductor", 1),), lite=4),
+    "inductor-handwritten": Profile((("handwritten", 1),), (("inductor", 1),), lite=8),
     "inductor-flex": Profile((("flex", 1),), (("inductor", 1),)),
     "ranks": Profile(
         (("sdpa", 1), ("handwritten", 2)),
@@ -162,14 +166,18 @@ PROFILES: dict[str, Profile] = {
     ),
     "modules": Profile(
         (("multihead_attention", 1), ("transformer_layer", 1)),
-        (("none", 25), ("eager", 1), ("aot_eager", 2), ("inductor", 2)),
+        (("none", 25), ("eager", 1), ("aot_eager", 2), ("inductor", 3)),
+        lite=9,
     ),
     "graph": Profile(
-        (("graph", 1),), (("none", 10), ("eager", 1), ("aot_eager", 2), ("inductor", 5))
+        (("graph", 1),),
+        (("none", 10), ("eager", 1), ("aot_eager", 2), ("inductor", 9)),
+        lite=24,
     ),
     "sdpa_forms": Profile(
         (("sdpa", 5), ("nested_sdpa", 2), ("handwritten", 3)),
-        (("none", 16), ("eager", 1), ("aot_eager", 3), ("inductor", 2)),
+        (("none", 16), ("eager", 1), ("aot_eager", 3), ("inductor", 3)),
+        lite=9,
     ),
     "varlen": Profile(
         (("varlen", 1),), (("none", 1), ("eager", 1), ("aot_eager", 2), ("inductor", 3))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from attnfuzz.actors.oracles.determinism import Determinism
 from attnfuzz.actors.oracles.gradients import Gradients
 from attnfuzz.actors.oracles.hygiene import Hygiene
-from attnfuzz.actors.oracles.metadata import AgainstEager, AgainstReference
+from attnfuzz.actors.oracles.metadata import AgainstEager, AgainstReference, LayoutAgainstEager
 from attnfuzz.actors.oracles.metamorphic import BatchPermutation
 from attnfuzz.actors.oracles.nan_propagation import NanPropagation
 from attnfuzz.actors.oracles.numbers import Numbers
@@ -24,6 +24,7 @@ ORACLES: tuple[type[Oracle], ...] = (
     Gradients,
     Numbers,
     NanPropagation,
+    LayoutAgainstEager,
     Determinism,
     BatchPermutation,
     Replicas,

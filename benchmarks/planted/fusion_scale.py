@@ -1,12 +1,18 @@
 """Inductor's attention fusion multiplies by the divisor of the scores instead of dividing."""
 
+import sys
+
 import torch._inductor.fx_passes.fuse_attention as fuse
-from torch._dynamo.utils import counters
+
+original = fuse._scaled_dot_product_attention
 
 
-def faulty(query, key, value, inv_scale):
-    counters["inductor"]["fuse_attention"] += 1
-    return fuse._scaled_dot_product_attention(query, key, value, scale=inv_scale)
+def faulty(query, key, value, **given):
+    # Patterns are registered once, with the functions that replace them: what those call is looked
+    # up each time.
+    if sys._getframe(1).f_code is fuse._sfdp_replacement_1.__code__:
+        given["scale"] = 1.0 / given["scale"]
+    return original(query, key, value, **given)
 
 
-fuse._sfdp_replacement_1 = faulty
+fuse._scaled_dot_product_attention = faulty

@@ -1,0 +1,59 @@
+"""Inductor without generated code: its graph passes are at work, and torch's own kernels run."""
+
+from __future__ import annotations
+
+import pytest
+
+from attnfuzz.actors.worker import Executor
+from attnfuzz.generators.kernels.specs import Handwritten, Sdpa
+from attnfuzz.generators.model.masks import Causal
+from attnfuzz.generators.model.program import Compile, Program, Shape
+from attnfuzz.generators.strategies.running import LITE
+from attnfuzz.generators.strategies.shards import shard_programs
+from attnfuzz.generators.strategies.swarm import Place
+
+ALONE = Compile(options=LITE)
+
+
+def drawn(profile: str, place: Place) -> list[Program]:
+    """Programs of twelve shards that Inductor compiles."""
+    shards = (shard_programs(7, index, 6, {profile: 1}, place=place) for index in range(12))
+    every = [program for shard in shards for program in shard]
+    return [one for one in every if one.compile and one.compile.backend == "inductor"]
+
+
+def is_lite(program: Program) -> bool:
+    return program.compile is not None and program.compile.options == LITE
+
+
+def test_most_graphs_are_rewritten_alone() -> None:
+    lite = [is_lite(one) for one in drawn("graph", Place())]
+    assert 0.5 < sum(lite) / len(lite) < 0.9
+
+
+def test_on_a_card_code_is_what_counts() -> None:
+    card = Place("cuda", gpu=True)
+    assert not any(map(is_lite, drawn("graph", card)))
+
+
+@pytest.mark.slow
+def test_attention_is_fused_and_nothing_is_generated(executor: Executor) -> None:
+    shape = Shape(batch=2, q_heads=2, kv_heads=2, q_len=16, kv_len=16, head_dim=8)
+    program = Program(kernel=Handwritten(), shape=shape, compile=ALONE)
+    (outcome,) = executor.run_programs([program])
+    assert outcome.status == "passed"
+    assert "inductor.fuse_attention" in outcome.features
+    assert not any(feature.startswith("kernel:cpp") for feature in outcome.features)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("length", "status"), [(255, "passed"), (256, "rejected")])
+def test_what_torch_has_no_indices_for_is_refused(
+    executor: Executor, length: int, status: str
+) -> None:
+    shape = Shape(q_heads=1, kv_heads=1, q_len=length, kv_len=length)
+    kernel = Sdpa(mask_form="is_causal", dropout_p=0.5)
+    program = Program(kernel=kernel, shape=shape, mask=Causal(), compile=ALONE)
+    (outcome,) = executor.run_programs([program])
+    assert outcome.status == status
+    assert outcome.rejection is None or "16-bit indices" in outcome.rejection

@@ -8,7 +8,7 @@ from attnfuzz.actors.worker import Executor
 from attnfuzz.generators.kernels.specs import Handwritten, Sdpa
 from attnfuzz.generators.model.masks import Causal
 from attnfuzz.generators.model.program import Compile, Program, Shape
-from attnfuzz.generators.strategies.running import LITE
+from attnfuzz.generators.strategies.running import LITE, is_lite
 from attnfuzz.generators.strategies.shards import shard_programs
 from attnfuzz.generators.strategies.swarm import Place
 
@@ -22,18 +22,20 @@ def drawn(profile: str, place: Place) -> list[Program]:
     return [one for one in every if one.compile and one.compile.backend == "inductor"]
 
 
-def is_lite(program: Program) -> bool:
-    return program.compile is not None and program.compile.options == LITE
-
-
 def test_most_graphs_are_rewritten_alone() -> None:
-    lite = [is_lite(one) for one in drawn("graph", Place())]
+    lite = [is_lite(one.compile) for one in drawn("graph", Place())]
     assert 0.5 < sum(lite) / len(lite) < 0.9
 
 
 def test_on_a_card_code_is_what_counts() -> None:
     card = Place("cuda", gpu=True)
-    assert not any(map(is_lite, drawn("graph", card)))
+    assert not any(is_lite(one.compile) for one in drawn("graph", card))
+
+
+def test_graphs_that_are_trained_are_compiled_once_where_code_is_generated() -> None:
+    trained = [one for one in drawn("graph", Place()) if one.training is not None]
+    assert any(one.calls for one in trained if is_lite(one.compile))
+    assert not any(one.calls for one in trained if not is_lite(one.compile))
 
 
 @pytest.mark.slow

@@ -67,6 +67,11 @@ MAX_PROJECTED = 512
 """Widest model dimension Hq * D that is projected: weights are its square."""
 
 
+def is_lite(compiled: Compile | None) -> bool:
+    """Whether Inductor generates no code for it, as it was asked."""
+    return compiled is not None and compiled.options == LITE
+
+
 class Running:
     """Ways to run with the features of a swarm."""
 

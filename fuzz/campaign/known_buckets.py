@@ -39,7 +39,7 @@ from attnfuzz.corpus.known_issues import known_as
 from attnfuzz.corpus.signature import signature
 from attnfuzz.fuzz.campaign.config import CampaignConfig
 from attnfuzz.generators.model.features import features
-from attnfuzz.generators.model.outcome import Layer
+from attnfuzz.generators.model.outcome import FailureKind, Layer
 
 
 @dataclass(frozen=True)
@@ -65,12 +65,17 @@ class Known:
 
     def steered_clear_of(self, target: str) -> list[Bucket]:
         """Those that programs for `target` are drawn clear of, sorted by id: with a case of the
-        sort of device that it is, or of dynamo by their stack, which traces for any device."""
+        sort of device that it is, or of dynamo by their stack, which traces for any device. A
+        layout that differs hides nothing: it is judged last."""
         here = device_of(target)
         there = [
             one
             for one in self.buckets
-            if here in self.devices[one.id] or (one.layer == Layer.DYNAMO and not one.needs_trigger)
+            if one.kind != FailureKind.METADATA_MISMATCH
+            and (
+                here in self.devices[one.id]
+                or (one.layer == Layer.DYNAMO and not one.needs_trigger)
+            )
         ]
         return sorted(there, key=lambda one: one.id)
 

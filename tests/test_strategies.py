@@ -127,7 +127,7 @@ def test_every_way_to_compile_and_train_appears(drawn: list[Program]) -> None:
     compiled = [program.compile for program in drawn if program.compile]
     assert {c.backend for c in compiled} == {"eager", "aot_eager", "inductor"}
     assert {c.dynamic for c in compiled} == {None, True, False}
-    assert len({c.mode for c in compiled}) == 5
+    assert len({c.mode for c in compiled}) == 6
     assert len({tuple(c.options) for c in compiled}) > 10
     trained = [program.training for program in drawn if program.training]
     kinds = {"none", "full", "selective", "reentrant"}

@@ -2,8 +2,9 @@
 
 Each fault is a preload file that breaks torch in one way. A campaign with a general configuration
 runs against it; then every bucket's minimized program is run a few times in a torch without the
-fault. A bucket whose program passes there is the fault's; one that fails there alike is torch's
-own; anything else would be a false one.
+fault. A bucket whose program passes there is the fault's, and so is one of wrong numbers whose
+program has right ones there, and a layout that differs, which is judged after them; one that fails
+there alike is torch's own; anything else would be a false one.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from attnfuzz.fuzz.pool.opened import outcomes, pool
 from attnfuzz.fuzz.pool.tasks import RunTask
 from attnfuzz.fuzz.report.live import Snapshot
 from attnfuzz.generators.model.codec import program_id
+from attnfuzz.generators.model.outcome import Failure, FailureKind
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.reading.complaints import mismatch
 from attnfuzz.generators.render.repro import repro
@@ -40,6 +42,9 @@ from attnfuzz.generators.strategies.seeds import derive
 
 FAULTS = Path(__file__).resolve().parent.parent / "benchmarks" / "planted"
 CONFIG = "campaign.yaml"
+OF_NUMBERS = (FailureKind.WRONG_RESULT, FailureKind.NONFINITE)
+LAYOUT = ("stride", "requires_grad", "aliases")
+"""As in `oracles.metadata`, which needs torch."""
 
 bench = typer.Typer(help="Measure attnfuzz itself.", no_args_is_help=True)
 
@@ -261,10 +266,22 @@ def _keys_without_fault(
         results = outcomes(opened, programs * runs, on_its_target)
     keys: list[set[str]] = [set() for _ in programs]
     for place, outcome in enumerate(results):
-        program = programs[place % len(programs)]
-        if outcome.failure:
-            keys[place % len(programs)].add(signature(outcome.failure, program).strong)
+        at = place % len(programs)
+        if outcome.failure and not numbers_are_right(rows[at], outcome.failure):
+            keys[at].add(signature(outcome.failure, programs[at]).strong)
     return keys
+
+
+def numbers_are_right(row: FailureRow, failure: Failure) -> bool:
+    """Whether the minimized program of `row` has wrong numbers, and `failure`, of the same program
+    elsewhere, is of the layout alone, which is judged once the numbers are found right."""
+    told = row.best_outcome.failure if row.best_outcome else None
+    return (
+        told is not None
+        and told.kind in OF_NUMBERS
+        and failure.kind is FailureKind.METADATA_MISMATCH
+        and all(diff.what in LAYOUT for diff in failure.diffs)
+    )
 
 
 def _attribute(verdict: Verdict, bucket: Bucket, row: FailureRow, clean: set[str]) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
+from attnfuzz.actors.oracles import metadata
 from attnfuzz.fuzz import bench
 from attnfuzz.fuzz.report.live import BucketView, Snapshot
+from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Outcome, Phase
 
 
 def snapshot(pending: int = 0, known_issue: str | None = None) -> Snapshot:
@@ -30,3 +34,30 @@ def test_what_is_known_or_was_settled_does_not() -> None:
     bench._Watch(2, early=True, settled=())(snapshot(known_issue="pytorch-1"))
     bench._Watch(2, early=True, settled=("b",))(snapshot())
     bench._Watch(2, early=False, settled=())(snapshot())
+
+
+def failed(kind: FailureKind, *what: str) -> Failure:
+    diffs = tuple(Diff(output="out", what=one, expected="1", actual="2") for one in what)
+    return Failure(kind=kind, phase=Phase.CHECK, oracle="any", diffs=diffs)
+
+
+@pytest.mark.parametrize(
+    ("before", "there", "right"),
+    [
+        (FailureKind.WRONG_RESULT, ("stride",), True),
+        (FailureKind.NONFINITE, ("stride", "aliases"), True),
+        (FailureKind.WRONG_RESULT, ("shape", "stride"), False),
+        (FailureKind.METADATA_MISMATCH, ("stride",), False),
+    ],
+)
+def test_numbers_are_right_where_the_layout_alone_differs(
+    before: FailureKind, there: tuple[str, ...], right: bool
+) -> None:
+    outcome = Outcome(status="failed", failure=failed(before, "value"))
+    row = SimpleNamespace(best_outcome=outcome)
+    found = failed(FailureKind.METADATA_MISMATCH, *there)
+    assert bench.numbers_are_right(row, found) is right  # type: ignore[arg-type]
+
+
+def test_layouts_are_those_that_are_judged_last() -> None:
+    assert bench.LAYOUT == metadata.LAYOUT

@@ -26,7 +26,7 @@ MODES = (
     (2, "default"), (3, "reduce-overhead"), (1, "max-autotune-no-cudagraphs"), (1, "max-autotune"),
     (1, "lite"),
 )  # fmt: skip
-LITE = {"fallback_by_default": True}
+LITE: dict[str, bool | int | str] = {"fallback_by_default": True}
 """Every operator that Inductor has decomposed and fused to is run by torch's own kernel: its graph
 passes are at work, and no C++ is compiled, so that a program costs a fifth or less."""
 # Without keep_output_stride and cpp.use_decompose_tanh, which ask for other strides and numbers.

@@ -19,7 +19,7 @@ from attnfuzz.actors.child.phases import Phases
 from attnfuzz.actors.child.program_module import Outputs
 from attnfuzz.actors.child.to_device import ToCard
 from attnfuzz.actors.oracles.hygiene import Hygiene
-from attnfuzz.actors.oracles.metadata import AgainstEager
+from attnfuzz.actors.oracles.metadata import LayoutAgainstEager
 from attnfuzz.actors.targets.virtual_card import cuda
 
 VALUES = ("numbers", "purity", "determinism", "batch_permutation")
@@ -54,7 +54,7 @@ mode."""
 class VirtualExecution(Execution):
     """One program on a card that is not there, which computes no numbers."""
 
-    oracles = (Hygiene, AgainstEager)
+    oracles = (Hygiene, LayoutAgainstEager)
     device = "cuda"
     why = "virtual: kernels are compiled, not run"
 

@@ -253,7 +253,7 @@ def judged(oracle: type[metadata.AgainstEager], compiled: torch.Tensor) -> list[
         described=described(compiled),
     )  # fmt: skip
     try:
-        oracle(SimpleNamespace(eager=[before])).check(run)  # type: ignore[arg-type]
+        oracle(SimpleNamespace(eager=[before])).check(run)
     except Failed as failed:
         return sorted(one["what"] for one in failed.failure["diffs"])
     return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,36 +11,21 @@ from attnfuzz.actors.worker import Executor
 from attnfuzz.generators.kernels.specs import Handwritten, Sdpa
 from attnfuzz.generators.model.codec import load_program
 from attnfuzz.generators.model.masks import Causal
-from attnfuzz.generators.model.program import Compile, Program, Shape
+from attnfuzz.generators.model.program import Compile, Input, Layout, Program, Shape
 from attnfuzz.generators.strategies.running import LITE, is_lite
 from attnfuzz.generators.strategies.shards import shard_programs
 from attnfuzz.generators.strategies.swarm import Place
+from tests.support.bert import BERT
 from tests.support.preload import preload
 
 ALONE = Compile(options=LITE)
 FAULTS = Path(__file__).parent.parent / "benchmarks"
-BERT = """
-kernel:
-  kind: graph
-  given: blhd
-  mask: {form: additive}
-  steps:
-  - {kind: permute, of: q, to: q, dims: [0, 2, 1, 3]}
-  - {kind: permute, of: k, to: k, dims: [0, 2, 1, 3]}
-  - {kind: permute, of: v, to: v, dims: [0, 2, 1, 3]}
-  - {kind: permute, of: k, to: key, dims: [0, 1, 3, 2]}
-  - {kind: product, left: q, right: key, to: scores}
-  - {kind: scale, of: scores, to: scores, form: /}
-  - {kind: mask_scores, of: scores, mask: mask, to: scores, form: add}
-  - {kind: softmax, of: scores, to: probs, dim: 3, form: method}
-  - {kind: product, left: probs, right: v, to: out}
-shape: {batch: 2, q_heads: 2, kv_heads: 2}
-q: {layout: {order: [0, 2, 1, 3]}}
-k: {layout: {order: [0, 2, 1, 3]}}
-v: {layout: {order: [0, 2, 1, 3]}}
-mask: {kind: causal}
-compile: {options: {fallback_by_default: true}}
-"""
+WRITTEN = load_program(BERT)
+TURNED = Input(layout=Layout(order=(0, 2, 1, 3)))
+"""What is given as `[B, L, H, D]` is contiguous there, as models have it."""
+OF_BERT = replace(
+    WRITTEN, shape=replace(WRITTEN.shape, batch=2), q=TURNED, k=TURNED, v=TURNED, compile=ALONE
+)
 
 
 def drawn(profile: str, place: Place) -> list[Program]:
@@ -93,7 +79,7 @@ def test_what_torch_has_no_indices_for_is_refused(
     ("fault", "program"),
     [
         ("planted/fusion_scale.py", Program(kernel=Handwritten(), compile=ALONE)),
-        ("planted_graph/fusion_mask_of_batches.py", load_program(BERT)),
+        ("planted_graph/fusion_mask_of_batches.py", OF_BERT),
     ],
 )
 def test_a_planted_fault_of_a_fusion_shows(

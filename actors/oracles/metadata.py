@@ -19,7 +19,7 @@ from attnfuzz.actors.child.program_module import Outputs
 from attnfuzz.actors.oracles.oracle import Oracle, Run, fail_on
 
 LAYOUT = ("stride", "requires_grad", "aliases")
-"""Properties without which numbers can be compared."""
+"""Properties that may differ where numbers are compared all the same."""
 
 
 class AgainstReference(Oracle):

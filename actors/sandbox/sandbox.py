@@ -103,7 +103,7 @@ class Sandbox:
         """
         outcome = verdict.of_setup(self._confirmed(source, job, confirm_hang, native))
         if job.ranks == 1 and verdict.is_half_told(outcome):
-            outcome = self._told(outcome, self._attempt(source, job, native=False))
+            outcome = verdict.told_twice(outcome, self._attempt(source, job, native=False))
         return blame.found(outcome, job, lambda other: self._attempt(source, other, native=False))
 
     def _confirmed(self, source: str, job: Job, confirm_hang: bool, native: bool) -> Outcome:
@@ -118,13 +118,6 @@ class Sandbox:
         assert outcome.failure is not None and outcome.failure.raised is not None
         note = f"{outcome.failure.raised.message}, but not with {PATIENCE:g} times that"
         return replace(again, cost=cost, skipped=again.skipped | {DEADLINE: note})
-
-    def _told(self, crash: Outcome, again: Outcome) -> Outcome:
-        """The crash, as its second try tells it where that tells more."""
-        cost = replace(again.cost, cpu_s=again.cost.cpu_s + crash.cost.cpu_s)
-        crashed = again.failure is not None and again.failure.kind is FailureKind.CRASH
-        more = crashed and not verdict.is_half_told(again)
-        return replace(again if more else crash, cost=cost)
 
     def harness_cpu_s(self) -> float:
         """CPU seconds that zygotes have used to serve, their preloading not counted."""

@@ -100,6 +100,14 @@ def is_half_told(outcome: Outcome) -> bool:
     )
 
 
+def told_twice(crash: Outcome, again: Outcome) -> Outcome:
+    """The crash, as its second try tells it where that tells more."""
+    cost = replace(again.cost, cpu_s=again.cost.cpu_s + crash.cost.cpu_s)
+    crashed = again.failure is not None and again.failure.kind is FailureKind.CRASH
+    more = crashed and not is_half_told(again)
+    return replace(again if more else crash, cost=cost)
+
+
 def of_signal(ending: Ending, number: int) -> Outcome:
     """A child that a signal ended."""
     name = confine.signal_name(number)

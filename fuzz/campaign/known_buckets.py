@@ -65,13 +65,13 @@ class Known:
 
     def steered_clear_of(self, target: str) -> list[Bucket]:
         """Those that programs for `target` are drawn clear of, sorted by id: with a case of the
-        sort of device that it is, or of dynamo by their stack, which traces for any device. A
-        layout that differs hides nothing: it is judged last."""
+        sort of device that it is, or of dynamo by their stack, which traces for any device. What
+        an oracle finds of a result's metadata hides nothing, as nearly all of it is judged last."""
         here = device_of(target)
         there = [
             one
             for one in self.buckets
-            if one.kind != FailureKind.METADATA_MISMATCH
+            if not (one.kind == FailureKind.METADATA_MISMATCH and one.needs_trigger)
             and (
                 here in self.devices[one.id]
                 or (one.layer == Layer.DYNAMO and not one.needs_trigger)

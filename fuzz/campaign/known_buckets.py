@@ -71,7 +71,7 @@ class Known:
         there = [
             one
             for one in self.buckets
-            if not (one.kind == FailureKind.METADATA_MISMATCH and one.needs_trigger)
+            if not (one.kind == FailureKind.METADATA_MISMATCH and one.outputs)
             and (
                 here in self.devices[one.id]
                 or (one.layer == Layer.DYNAMO and not one.needs_trigger)

@@ -153,7 +153,7 @@ def test_a_graph_with_every_detour_can_be_read_again() -> None:
     drawing = Drawing(Parts.of(Swarm("graph")))
     for always in ("detour", "decorated", "rotated"):
         setattr(drawing.forms, always, st.just(True))
-    drawing.families = dict.fromkeys((True, False), st.just("layers"))
+    drawing.families = dict.fromkeys(drawing.families, st.just("layers"))
     drawn = collect(st.composite(drawing.draw)("inductor"), 7, 200)
     most = max(len(program.kernel.steps) for program in drawn if isinstance(program.kernel, Graph))
     assert MOST_STEPS // 2 < most <= MOST_STEPS

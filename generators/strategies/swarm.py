@@ -134,7 +134,7 @@ PROFILES: dict[str, Profile] = {
     "block_masks": Profile(
         (("flex", 1),),
         (("none", 24), ("eager", 2), ("aot_eager", 4), ("inductor", 1)),
-        about=(*MASK_OBJECTS, "flex.adjusted", "flex.paged"),
+        about=(*MASK_OBJECTS, "flex.adjusted", "flex.paged", "shape.cross"),
     ),
     "guards": Profile(
         (("sdpa", 4), ("handwritten", 3), ("flex", 1)),
@@ -171,8 +171,8 @@ PROFILES: dict[str, Profile] = {
     ),
     "graph": Profile(
         (("graph", 1),),
-        (("none", 10), ("eager", 1), ("aot_eager", 2), ("inductor", 9)),
-        lite=24,
+        (("none", 6), ("eager", 1), ("aot_eager", 2), ("inductor", 13)),
+        lite=32,
     ),
     "sdpa_forms": Profile(
         (("sdpa", 5), ("nested_sdpa", 2), ("handwritten", 3)),

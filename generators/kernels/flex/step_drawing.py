@@ -45,7 +45,7 @@ class Steps:
         self.of = weighted((2, "own"), (2, "partial"), (2, "whole"), (1, "drawn"), (2, "listed"))
         self.listed = st.booleans()
         self.q_blocks = weighted((3, True), (1, False))
-        self.through = weighted((1, "to"), (1, "as_tuple"), (2, "tree"))
+        self.through = weighted((1, "to"), (2, "as_tuple"), (2, "tree"))
         self.extra = st.sampled_from(EXTRAS)
         self.how = weighted((4, "slice"), (2, "tensor"), (2, "int"))
         self.some = weighted((2, 0), (3, 1), (1, 2), (1, 3))

@@ -25,7 +25,7 @@ from attnfuzz.generators.kernels.graph.steps.state import (
 )
 from attnfuzz.generators.kernels.graph.steps.step import Step
 from attnfuzz.generators.kernels.graph.values import Extent
-from attnfuzz.generators.model.program import Program, Shape
+from attnfuzz.generators.model.program import Compile, Program, Shape
 from attnfuzz.generators.strategies import kernel
 from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
 from attnfuzz.generators.strategies.shapes import affordable
@@ -78,10 +78,9 @@ class DecodeDrawing:
         self.norm = one_in(6)
         self.flag = st.booleans()
 
-    def draw(self, draw: Draw, backend: str) -> Program:
+    def draw(self, draw: Draw, compiled: Compile | None) -> Program:
         """A program whose function is called for parts of a sequence."""
         running, inputs = self.drawing.running, self.drawing.inputs
-        compiled = running.compile(draw, backend)
         if compiled is not None and compiled.mode in decoding.CUDA_GRAPHS:
             compiled = replace(compiled, mode=None)
         static = compiled is not None and compiled.dynamic is False

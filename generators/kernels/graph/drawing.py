@@ -33,6 +33,16 @@ WIDEST = 256
 ATTENTIONS = 3
 """As many may be in one graph: each costs at most a part of what a program may."""
 
+FAMILIES = (
+    ("single", None, 8, 8, 4), ("idiom", None, 2, 24, 2), ("cross", "graph.several", 3, 3, 3),
+    ("split", "graph.several", 3, 5, 5), ("sink", "graph.several", 2, 3, 6),
+    ("shared", "graph.several", 2, 3, 3), ("layers", "graph.several", 2, 3, 3),
+    ("projected", "graph.projected", 8, 8, 10), ("decode", "graph.state", 8, 6, 4),
+)  # fmt: skip
+"""Families, the feature of a swarm that each needs, and its weights: where Inductor is not at work,
+where it rewrites the graph alone, and where it generates code for it. Its fusions are what idioms
+are for, and show without code; code costs most, and what there is to lower is in the others."""
+
 
 class Drawing(kernel.Drawing):
     """Half of the programs are one attention, written as models write it; the others have
@@ -41,18 +51,10 @@ class Drawing(kernel.Drawing):
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
         self.forms, self.ways = Forms(self.swarm), Ways(self.swarm)
-        several: Any = ((3, "cross"), (3, "split"), (2, "sink"), (2, "shared"), (2, "layers"))
-        projected: Any = ((8, "projected"),)
-        state: Any = ((8, "decode"),)
-        others = (
-            *(several if self.has("graph.several") else ()),
-            *(projected if self.has("graph.projected") else ()),
-            *(state if self.has("graph.state") else ()),
-        )
-        # What fuses idioms is Inductor.
+        families = [row for row in FAMILIES if row[1] is None or self.has(row[1])]
         self.families = {
-            inductor: weighted((8, "single"), (10 if inductor else 2, "idiom"), *others)
-            for inductor in (True, False)
+            way: weighted(*((row[2 + n], row[0]) for row in families))
+            for n, way in enumerate(("eager", "rewritten", "generated"))
         }
         self.given = weighted((3, "bhld"), (3, "blhd"), (1, "merged"), (1, "flat"))
         self.returned = weighted((5, "bhld"), (3, "blhd"), (3, "merged"), (1, "flat"))
@@ -68,34 +70,43 @@ class Drawing(kernel.Drawing):
         self.decoding = DecodeDrawing(self, self.forms, self.returned, self.laid_out)
         self.checkpoint = self.running.checkpoints(150)
         self.layers = Layers(self.swarm)
-        self.idiom = st.sampled_from(IDIOMS)
+        self.idiom = weighted(*((idiom.patterns, idiom) for idiom in IDIOMS))
         # Patterns with a cast are registered for float16; bfloat16 does not match them.
         self.half = one_in(2)
         self.select = weighted((2, "tensor"), (1, "-inf"))
 
     def draw(self, draw: Draw, backend: str) -> Program:
-        family = draw(self.families[backend == "inductor"])
+        compiled = self.running.compile(draw, backend)
+        way = "eager"
+        if backend == "inductor":
+            way = "rewritten" if is_lite(compiled) else "generated"
+        family = draw(self.families[way])
         if family == "decode":
-            return self.decoding.draw(draw, backend)
+            return self.decoding.draw(draw, compiled)
         shape = self._size(draw, family)
         idiom = draw(self.idiom) if family == "idiom" else None
-        if idiom is not None:
+        if idiom is not None:  # what has one batch, head or position is traced to other operators
+            least = 2 if draw(self.mostly) else 1
+            names = ("batch", "q_heads", "q_len", "kv_len")
+            shape = replace(shape, **{name: max(getattr(shape, name), least) for name in names})
             shape = replace(shape, kv_heads=shape.q_heads)
         if idiom is not None and idiom.fused:
             shape = replace(shape, v_head_dim=min(2 * shape.head_dim, 256))
         mask = self._mask(draw, shape, family, idiom)
         training = None
-        if draw(self.running.trains):
+        # A third of Inductor's patterns are for inference alone; gradients cost it three times as
+        # much code.
+        seldom = way == "generated" or idiom is not None
+        if draw(self.running.trains) and not (seldom and draw(self.half)):
             training = self.running.training(draw, False)
         dtype: Any = draw(self.inputs.dtypes_and_double)[0]
         if idiom is not None and (idiom.float32 or idiom.masking == "add") and draw(self.half):
             dtype = "float16"
         p = Program(shape=shape, mask=mask, training=training)
         p = replace(p, **self.laid_out(draw, p, dtype, idiom is not None and idiom.permuted))
-        compiled = self.running.compile(draw, backend)
         static = compiled is not None and compiled.dynamic is False
         calls = self.running.further_calls(draw, shape, shape.q_len == shape.kv_len, static)
-        if backend == "inductor" and not is_lite(compiled):  # g++ takes up to 40 s for each call
+        if way == "generated":  # g++ takes up to 40 s for each call
             calls = () if training is not None else calls[:1]
         p = replace(
             p,

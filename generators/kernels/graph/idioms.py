@@ -22,7 +22,8 @@ class Idiom:
     """How one model writes it: `scale` of the scores or of the query, by a form of `Scale`;
     `permuted`: q, k and v come as `[B, L, H, D]`; `keys`: k and v are returned too; `flat`: the
     products are of three dimensions; `back`: scores that a mask made wider go back to q's dtype;
-    `fused`: SDPA itself, with a Dv for which it has no fused kernel and is decomposed."""
+    `fused`: SDPA itself, with a Dv for which it has no fused kernel and is decomposed; `patterns`:
+    how many it reaches, by its dtype, mask and batch."""
 
     scale: Literal["*", "mul", "/", "div", "div_full", "none"]
     masking: Masking = "none"
@@ -33,18 +34,19 @@ class Idiom:
     flat: bool = False
     back: bool = False
     fused: bool = False
+    patterns: int = 1
 
 
 IDIOMS = (
     Idiom("div"),
     Idiom("mul"),
     Idiom("/", "add"),
-    Idiom("/", permuted=True, float32=True),
-    Idiom("/", permuted=True, of_query=True, float32=True),
-    Idiom("div", permuted=True),
-    Idiom("div", "add", permuted=True),  # BERT
-    Idiom("div", "padding", permuted=True),  # DistilBERT
-    Idiom("div", "padding", permuted=True, of_query=True),
+    Idiom("/", permuted=True, float32=True, patterns=3),
+    Idiom("/", permuted=True, of_query=True, float32=True, patterns=2),
+    Idiom("div", permuted=True, patterns=2),
+    Idiom("div", "add", permuted=True, patterns=3),  # BERT
+    Idiom("div", "padding", permuted=True, patterns=2),  # DistilBERT
+    Idiom("div", "padding", permuted=True, of_query=True, patterns=2),
     Idiom("div_full", "where", permuted=True, keys=True),  # GPT-2
     Idiom("div_full", "where_add"),
     Idiom("none", "add", permuted=True, float32=True),  # T5

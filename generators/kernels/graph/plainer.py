@@ -67,9 +67,9 @@ def stateless(graph: Graph) -> Graph:
 
 def as_heads(graph: Graph, decode: Decode) -> Graph:
     """What is handed over and what is stored as `[B, H, L, D]`, without the steps that exchange
-    heads and lengths."""
+    heads and lengths, or what is of extent 1 too."""
     for i, step in reversed(list(enumerate(graph.body))):
-        if isinstance(step, Permute) and step.dims == (0, 2, 1, 3):
+        if isinstance(step, Permute) and step.dims[3:] == (3,):
             graph = without(graph, [i], step.to, step.of, i)
     return replace(graph, given="bhld", decode=replace(decode, cache="bhld"))
 

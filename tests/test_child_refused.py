@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from attnfuzz.actors.sandbox.job import propagates_nan
+from attnfuzz.generators.model.masks import Causal
+from attnfuzz.generators.model.program import Input, Program
 from tests.support.child_programs import SDPA, TRAINING, Told, compile_settings, source, tell
 
 pytestmark = pytest.mark.slow
@@ -81,3 +84,18 @@ def test_a_gradient_of_another_dtype_than_its_leaf_is_found_in_eager_too() -> No
     failure = tell(source(inputs=LEAVES, run=run)).failure
     assert (failure["kind"], failure["oracle"]) == ("metadata_mismatch", "gradients")
     assert failure["diffs"][0]["expected"] == "torch.float32"
+
+
+@pytest.mark.parametrize(
+    ("program", "judged"),
+    [
+        (Program(q=Input(values="nan")), True),
+        (Program(q=Input(values="nan"), mask=Causal()), True),
+        (Program(q=Input(values="nan"), mask=Causal(offset=-1)), False),
+        (Program(q=Input(values="nan"), k=Input(values="nan"), mask=Causal()), False),
+        (Program(q=Input(values="nan"), v=Input(values="inf")), False),
+        (Program(mask=Causal()), False),
+    ],
+)
+def test_where_nan_must_be_nan(program: Program, judged: bool) -> None:
+    assert propagates_nan(program) is judged

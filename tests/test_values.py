@@ -112,7 +112,9 @@ def test_a_packed_buffer_may_have_heads_that_nobody_reads(packed: Any) -> None:
     ("program", "key"),
     [
         (Program(q=Input(layout=Layout(unread="nan"))), "q.layout.unread"),
-        (Program(q=Input(values="nan"), mask=Causal()), "q.values"),
+        (Program(q=Input(values="nan"), mask=Causal(offset=-1)), "q.values"),
+        (Program(q=Input(values="inf"), mask=Causal()), "q.values"),
+        (Program(k=Input(values="nan"), mask=Causal()), "k.values"),
         (Program(kernel=ADDING, k=Input(values="inf"), mask=Causal()), "k.values"),
         (Program(v=Input(values="inf"), training=Training()), "v.values"),
         (Program(v=Input(values="nan"), transform="grad"), "v.values"),
@@ -204,3 +206,7 @@ def test_scripts_say_that_eager_refuses() -> None:
 def test_programs_with_nan_in_flex_and_sdpa_are_valid_without_a_mask() -> None:
     for kernel in (Flex(), Sdpa()):
         assert problems(Program(kernel=kernel, q=Input(values="nan"))) == []
+
+
+def test_a_query_that_is_nan_goes_with_a_mask_in_which_it_sees_a_key() -> None:
+    assert problems(Program(kernel=Sdpa(), q=Input(values="nan"), mask=Causal())) == []

@@ -4,8 +4,8 @@ Softmax of a row with a NaN is NaN throughout, and so is a sum with a NaN in it:
 torch's own operators do (a fused kernel that gave 0 was a bug: pytorch/pytorch#141128). Judged are
 the elements of the output that are NaN in float64, in the program's own precision and, for a
 compiled program, in eager too, where the job says that nothing but a NaN in q, k or v can be the
-reason (`oracles.propagates_nan`): no mask and no score modification chooses, and no infinity is
-among the inputs. Costs nothing.
+reason (`oracles.propagates_nan`): no score modification chooses, no infinity is among the inputs,
+and there is no mask, or q alone has the NaN and each query sees a key. Costs nothing.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field
 
 from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.model.growth import most_steps
+from attnfuzz.generators.model.masks import every_row_sees
 from attnfuzz.generators.model.outcome import Phase
 from attnfuzz.generators.model.program import Compile, Program
 from attnfuzz.generators.model.validity import mask_axes, score_axes
@@ -76,7 +77,8 @@ def propagates_nan(program: Program) -> bool:
     """Whether a result that is NaN can be so because of a NaN in q, k or v alone."""
     p = program
     values = {p.q.values, p.k.values, p.v.values}
-    chooses = p.mask is not None or p.score_mod is not None
+    queries = "nan" not in (p.k.values, p.v.values) and every_row_sees(p.mask)
+    chooses = (p.mask is not None and not queries) or p.score_mod is not None
     sums = plugin_of(p).propagates_nan(p.kernel)
     return "nan" in values and "inf" not in values and sums and not chooses
 

@@ -1,4 +1,4 @@
-"""A row of queries with a NaN in it comes out as zeros."""
+"""NaN in a query is taken for zero."""
 
 import torch
 
@@ -8,11 +8,10 @@ library = torch.library.Library("aten", "IMPL")
 
 
 def faulty(keys, query, key, value, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=None):
-    out, logsumexp = original.call_boxed(
+    query = torch.where(query.isnan(), 0.0, query)
+    return original.call_boxed(
         keys, query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale
     )
-    out.masked_fill_(query.isnan().any(-1, keepdim=True), 0.0)
-    return out, logsumexp
 
 
 library.impl(OPERATOR, faulty, "CPU", with_keyset=True)

@@ -200,3 +200,8 @@ Mask = Annotated[
     | Tree | Natten | KeyPadding | TableMask | Single | Compare | And | Or | Not,
     Field(discriminator="kind"),
 ]  # fmt: skip
+
+
+def every_row_sees(mask: Mask | None) -> bool:
+    """Whether it is told by the mask alone, whatever the lengths, that each query sees a key."""
+    return isinstance(mask, Causal) and mask.offset >= 0

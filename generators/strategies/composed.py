@@ -16,7 +16,7 @@ from hypothesis.strategies import SearchStrategy
 from attnfuzz.generators.kernels.base import KernelPlugin
 from attnfuzz.generators.kernels.registry import REGISTRY
 from attnfuzz.generators.kernels.specs import Kernel
-from attnfuzz.generators.model.masks import Causal, Mask
+from attnfuzz.generators.model.masks import Causal, Mask, every_row_sees
 from attnfuzz.generators.model.program import Call, Input, Mesh, Program, Shape, Surround, Training
 from attnfuzz.generators.model.scores import ScoreMod
 from attnfuzz.generators.model.validity import no_gradient, problems
@@ -236,6 +236,8 @@ class Composed(Drawing):
         forward = p.training is None and p.transform == "none"
         if selects and forward and draw(self.nan_at_masked):
             k = "nan_at_masked"
+        elif every_row_sees(p.mask) and forward and draw(self.inputs.has_not_finite):
+            q = "nan"
         elif (selects or p.mask is None) and forward and draw(self.inputs.has_not_finite):
             name, values = draw(self.inputs.not_finite)
             drawn = {"q": q, "k": k, "v": v} | {name: values}

@@ -85,6 +85,11 @@ KEPT_ID = (
     "torch._dynamo.exc.Unsupported: Reconstruction of FakeIdVariable\n  Explanation: A fake id "
     "produced by id() on a compile-time container cannot be reconstructed across a graph break."
 )
+LEFT_BEHIND = (
+    "torch._dynamo.exc.InternalTorchDynamoError: RuntimeError: An intermediate tensor 'indices' "
+    "created inside a higher-order op subgraph aliases an input or output, so it was not included "
+    "in the subgraph outputs."
+)
 NO_RULE = (
     "NotImplementedError: Operator aten._scaled_dot_product_flash_attention_for_cpu.default does "
     "not have a sharding strategy registered."
@@ -166,6 +171,11 @@ ASKED_AND_NOT = [
         NOTHING_TO_INDEX,
         Program(kernel=Flex(), compile=Compile(), shape=Shape(q_len=0)),
         Program(kernel=Flex(), compile=Compile()),
+    ),
+    (
+        LEFT_BEHIND,
+        Program(compile=Compile(), surround=Surround(region=True)),
+        Program(compile=Compile()),
     ),
     (NO_BATCH, Program(kernel=Flex(), shape=Shape(batch=0)), Program(kernel=Flex())),
     (
@@ -282,8 +292,8 @@ ASKED_AND_NOT = [
     ),
     (
         LARGER,
+        Program(kernel=Flex(block_mask=BlockMaskSpec(other=(0, 0, 16, 16))), mask=Causal()),
         Program(kernel=Flex(block_mask=BlockMaskSpec(built_for_extra=(16, 16))), mask=Causal()),
-        Program(kernel=Flex(block_mask=BLOCKS), mask=Causal()),
     ),
     (MATMUL, Program(kernel=Handwritten(), k=BF16), Program(kernel=Handwritten())),
     (

@@ -97,6 +97,12 @@ COMPILE: tuple[Refusal, ...] = (
         thread="pytorch/pytorch#148953",
     ),
     Refusal(
+        pattern=r"An intermediate tensor '\w+' created inside a higher-order op subgraph aliases "
+        r"an input or output",
+        why="what a region leaves behind elsewhere, a cached BlockMask say, may not share memory",
+        needs=conditions.is_region,
+    ),
+    Refusal(
         pattern=r"Reconstruction of FakeIdVariable\s+Explanation: A fake id produced by id\(\)|"
         r"Dynamo doesn't know how to trace id\(\) call with args",
         why="the id of what is made in the compiled function means nothing outside of it",

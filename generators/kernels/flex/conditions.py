@@ -27,14 +27,11 @@ def score_mod_without_score(program: Program) -> bool:
 
 
 def block_mask_of_other_length(program: Program) -> bool:
-    """Whether the BlockMask is made for other lengths than q's and k's, and then adjusted, or given
-    as it is."""
+    """Whether the BlockMask is made for other lengths than q's and k's, and given as it is."""
     kernel = program.kernel
     if not isinstance(kernel, Flex) or kernel.block_mask is None:
         return False
-    cropped = any(step.crops for step in kernel.block_mask.steps)
-    lengths = (*kernel.block_mask.built_for_extra, *kernel.block_mask.other[2:])
-    return cropped or any(lengths)
+    return any(kernel.block_mask.other[2:])
 
 
 def indexes_block_mask(program: Program) -> bool:

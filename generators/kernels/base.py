@@ -368,8 +368,8 @@ class KernelPlugin(Generic[K]):
         return kernel
 
     def underneath(self, program: Program) -> Iterator[Program]:
-        """The program with the kernel of torch that this one calls in its place: what fails there
-        too is torch's, and may be known. Not all are valid."""
+        """The program with the kernel of torch that this one calls in its place, or of inputs that
+        lie as it arranges them: what fails there too may be known. Not all are valid."""
         yield from ()
 
     def without_groups(self, kernel: K) -> K:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Loop
 from attnfuzz.generators.kernels.graph import decoding, extents, fit, looping, shrinking, types
+from attnfuzz.generators.kernels.graph.arranging import arranged
 from attnfuzz.generators.kernels.graph.refusals import REFUSALS
 from attnfuzz.generators.kernels.graph.spec import Graph, Parameter
 from attnfuzz.generators.kernels.graph.steps.rotary import FREQUENCIES, frequencies
@@ -214,6 +215,9 @@ class GraphPlugin(KernelPlugin[Graph]):
             kind = f"step.{kind_of(class_of(step))}"
             yield kind
             yield from choices(step, kind)
+
+    def underneath(self, program: Program) -> Iterator[Program]:
+        return arranged(program, self.spec(program))
 
     def smaller(self, program: Program) -> Iterator[Graph | Sdpa | Handwritten]:
         return shrinking.smaller(program, self.spec(program))

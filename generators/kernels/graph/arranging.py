@@ -1,0 +1,65 @@
+"""The same attention of q, k and v that are stored as models store them, and without groups.
+
+What is stored as `[B, L, H, D]` and exchanged may come as `[B, L, H * D]` and be viewed so, and
+keys may be repeated for each of a group: a dozen steps that seldom matter, and go together only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from attnfuzz.generators.kernels.graph.rewiring import last_writer, without
+from attnfuzz.generators.kernels.graph.spec import Graph
+from attnfuzz.generators.kernels.graph.steps.views import Expand, Flatten, Unflatten
+from attnfuzz.generators.model.program import Layout, Program
+
+STORED = Layout(order=(0, 2, 1, 3))
+
+
+def arranged(program: Program, graph: Graph) -> Iterator[Program]:
+    """The program stored so and without groups, then each of both. Not all are valid."""
+    stored = _stored(program, graph)
+    if stored is not None:
+        alone = _without_groups(*stored)
+        yield from (replace(p, kernel=made) for p, made in (alone, stored) if made is not graph)
+    p, made = _without_groups(program, graph)
+    if made is not graph:
+        yield replace(p, kernel=made)
+
+
+def _stored(program: Program, graph: Graph) -> tuple[Program, Graph] | None:
+    if graph.given != "merged":
+        return None
+    for i, step in reversed(list(enumerate(graph.body))):
+        of_argument = step.reads()[:1] in (("q",), ("k",), ("v",))
+        if isinstance(step, Unflatten) and of_argument and step.dim == 2:
+            if last_writer(graph.body, step.of, i) is None:
+                graph = without(graph, [i], step.to, step.of, i)
+    inputs = {name: replace(getattr(program, name), layout=STORED) for name in ("q", "k", "v")}
+    return replace(program, **inputs), replace(graph, given="blhd")
+
+
+def _without_groups(program: Program, graph: Graph) -> tuple[Program, Graph]:
+    while (span := _repeated(graph)) is not None:
+        taken, old, new = span
+        graph = without(graph, taken, old, new, taken[-1])
+    shape = replace(program.shape, kv_heads=program.shape.q_heads)
+    return replace(program, shape=shape), graph
+
+
+def _repeated(graph: Graph) -> tuple[list[int], str, str] | None:
+    """The steps by which a value is repeated for each of a group, what they give, and of what."""
+    for at, step in enumerate(graph.body):
+        first = last_writer(graph.body, step.of, at) if isinstance(step, Expand) else None
+        if not isinstance(step, Expand) or step.size != "G" or first is None:
+            continue
+        taken, now = [first, at], step.to
+        for i, later in enumerate(graph.body[at + 1 :], at + 1):
+            if later.reads()[:1] != (now,):
+                continue
+            taken.append(i)
+            now = later.writes()[0]
+            if isinstance(later, Flatten):
+                return taken, now, graph.body[first].reads()[0]
+    return None

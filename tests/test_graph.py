@@ -19,7 +19,7 @@ from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.kernels.specs import Graph, Sdpa
 from attnfuzz.generators.model.codec import ProgramError, dump_program, load_program, program_id
 from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Layer, Phase
-from attnfuzz.generators.model.program import Call, Program, Training
+from attnfuzz.generators.model.program import Call, Layout, Program, Training
 from attnfuzz.generators.model.tree import class_of, kind_of
 from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.render.module import source
@@ -321,6 +321,47 @@ def test_the_attention_alone_is_among_the_first_that_are_tried() -> None:
     alone = Sdpa(mask_form="float", mask_fill="finfo_min")
     first = list(islice(candidates(program), 20))
     assert replace(program, kernel=alone, training=Training()) in first
+
+
+MERGED = """
+kernel:
+  kind: graph
+  given: merged
+  steps:
+  - {kind: unflatten, of: q, to: q, dim: 2, parts: [Hq, D]}
+  - {kind: permute, of: q, to: q, dims: [0, 2, 1, 3]}
+  - {kind: unflatten, of: k, to: k, dim: 2, parts: [Hkv, D]}
+  - {kind: permute, of: k, to: k, dims: [0, 2, 1, 3]}
+  - {kind: unsqueeze, of: k, to: value, dim: 2}
+  - {kind: expand, of: value, to: value, dim: 2, size: G}
+  - {kind: contiguous, of: value, to: value}
+  - {kind: flatten, of: value, to: value, first: 1, last: 2}
+  - {kind: attend, q: q, k: value, v: value, to: out}
+shape: {q_heads: 6, kv_heads: 2}
+compile: {}
+"""
+
+
+def test_what_is_stored_otherwise_and_groups_are_among_the_first_that_are_taken_away() -> None:
+    program = load_program(MERGED)
+    first = list(islice(candidates(program), 20))
+    alone = [one for one in first if kinds(one) == ["permute", "permute", "attend"]]
+    assert alone and graph_of(alone[0]).given == "blhd"
+    assert alone[0].q.layout == alone[0].k.layout == Layout(order=(0, 2, 1, 3))
+    assert alone[0].shape.kv_heads == 6
+    stored = next(one for one in first if "expand" in kinds(one) and "unflatten" not in kinds(one))
+    assert calls_alike(program, stored)
+
+
+def calls_alike(one: Program, other: Program) -> bool:
+    """Whether both give the same, of the same numbers."""
+    results = []
+    for program in (one, other):
+        names: dict[str, Any] = {}
+        exec(compile(source(replace(program, compile=None)), "<program>", "exec"), names)
+        torch.manual_seed(0)
+        results.append(names["run"](names["attention"], names["inputs"]())["out"])
+    return bool(torch.equal(*results))
 
 
 def attention_of(program: Program) -> str:

@@ -51,6 +51,7 @@ class Drawing(Composed):
         self.transform = weighted((1, "vmap"), (1, "grad"), (1, "jvp"))
         self.traced = self.swarm.profile == "traced"
         about_masks = self.traced or self.swarm.profile == "block_masks"
+        self.several_blocks = about_masks and not self.gpu
         self.scale, self.gqa = scales(self.swarm), one_in(8)
         has = self.has
         sizes = [(len(BLOCK_SIZES) // 2, BLOCK_SIZES[0])] + [(1, size) for size in BLOCK_SIZES[1:]]
@@ -58,7 +59,7 @@ class Drawing(Composed):
             sizes += [(6, size) for size in BLOCK_SIZES[1:] if all(n % 128 == 0 for n in size)]
         if not has("flex.block_size"):
             sizes = sizes[:1]
-        if about_masks and not self.gpu:  # a mask of one block has nothing to be kept or remade
+        if self.several_blocks:  # a mask of one block has nothing to be kept or remade
             sizes += [(len(sizes) + 8, (16, 16)), (len(sizes) + 4, (32, 32))]
         self.block_size = weighted(*sizes)
         self.wider = one_in(5)
@@ -123,9 +124,11 @@ class Drawing(Composed):
     def _block_mask(self, draw: Draw, at: Setting, mask: Mask) -> BlockMaskSpec:
         axes = mask_axes(mask)
         batch = "b" in axes or draw(self.wider)
-        compiled = draw(self.compiled)
+        compiled, block_size = draw(self.compiled), draw(self.block_size)
+        if self.several_blocks and 16 < at.shape.kv_len <= block_size[1]:
+            block_size = (16, 16)
         spec = BlockMaskSpec(
-            block_size=draw(self.block_size),
+            block_size=block_size,
             batch=batch,
             heads="h" in axes or draw(self.wider),
             made=draw(self.made),

@@ -43,7 +43,7 @@ class Steps:
             (4, "sliced"), (4, "rebuilt"), (4, "copied"), (2, "adjusted"), (2, "shown")
         )
         self.of = weighted((2, "own"), (2, "partial"), (2, "whole"), (1, "drawn"), (2, "listed"))
-        self.listed = st.booleans()
+        self.listed = weighted((3, True), (1, False))  # eager looks at no block by itself
         self.q_blocks = weighted((3, True), (1, False))
         self.through = weighted((1, "to"), (2, "as_tuple"), (2, "tree"))
         self.extra = st.sampled_from(EXTRAS)

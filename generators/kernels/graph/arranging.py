@@ -32,10 +32,9 @@ def _stored(program: Program, graph: Graph) -> tuple[Program, Graph] | None:
     if graph.given != "merged":
         return None
     for i, step in reversed(list(enumerate(graph.body))):
-        of_argument = step.reads()[:1] in (("q",), ("k",), ("v",))
-        if isinstance(step, Unflatten) and of_argument and step.dim == 2:
-            if last_writer(graph.body, step.of, i) is None:
-                graph = without(graph, [i], step.to, step.of, i)
+        if isinstance(step, Unflatten) and step.dim == 2 and step.of in ("q", "k", "v"):
+            of_argument = last_writer(graph.body, step.of, i) is None
+            graph = without(graph, [i], step.to, step.of, i) if of_argument else graph
     inputs = {name: replace(getattr(program, name), layout=STORED) for name in ("q", "k", "v")}
     return replace(program, **inputs), replace(graph, given="blhd")
 

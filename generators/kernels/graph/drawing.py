@@ -33,11 +33,12 @@ WIDEST = 256
 ATTENTIONS = 3
 """As many may be in one graph: each costs at most a part of what a program may."""
 
-FAMILIES = (
-    ("single", None, 8, 8, 4), ("idiom", None, 2, 24, 2), ("cross", "graph.several", 3, 3, 3),
-    ("split", "graph.several", 3, 5, 5), ("sink", "graph.several", 2, 3, 6),
-    ("shared", "graph.several", 2, 3, 3), ("layers", "graph.several", 2, 3, 3),
-    ("projected", "graph.projected", 8, 8, 10), ("decode", "graph.state", 8, 6, 4),
+FAMILIES: tuple[tuple[str, str | None, tuple[int, int, int]], ...] = (
+    ("single", None, (8, 8, 4)), ("idiom", None, (2, 24, 2)),
+    ("cross", "graph.several", (3, 3, 3)), ("split", "graph.several", (3, 5, 5)),
+    ("sink", "graph.several", (2, 3, 6)), ("shared", "graph.several", (2, 3, 3)),
+    ("layers", "graph.several", (2, 3, 3)), ("projected", "graph.projected", (8, 8, 10)),
+    ("decode", "graph.state", (8, 6, 4)),
 )  # fmt: skip
 """Families, the feature of a swarm that each needs, and its weights: where Inductor is not at work,
 where it rewrites the graph alone, and where it generates code for it. Its fusions are what idioms
@@ -53,7 +54,7 @@ class Drawing(kernel.Drawing):
         self.forms, self.ways = Forms(self.swarm), Ways(self.swarm)
         families = [row for row in FAMILIES if row[1] is None or self.has(row[1])]
         self.families = {
-            way: weighted(*((row[2 + n], row[0]) for row in families))
+            way: weighted(*((weights[n], name) for name, _, weights in families))
             for n, way in enumerate(("eager", "rewritten", "generated"))
         }
         self.given = weighted((3, "bhld"), (3, "blhd"), (1, "merged"), (1, "flat"))

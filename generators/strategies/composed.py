@@ -236,10 +236,10 @@ class Composed(Drawing):
         forward = p.training is None and p.transform == "none"
         if selects and forward and draw(self.nan_at_masked):
             k = "nan_at_masked"
-        elif every_row_sees(p.mask) and forward and draw(self.inputs.has_not_finite):
-            q = "nan"
-        elif (selects or p.mask is None) and forward and draw(self.inputs.has_not_finite):
+        elif forward and draw(self.inputs.has_not_finite):
             name, values = draw(self.inputs.not_finite)
+            if not selects and p.mask is not None:  # of all, a query that is NaN has one meaning
+                return ("nan" if every_row_sees(p.mask) else q), k, v
             drawn = {"q": q, "k": k, "v": v} | {name: values}
             return drawn["q"], drawn["k"], drawn["v"]
         return q, k, v

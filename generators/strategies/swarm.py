@@ -172,7 +172,8 @@ PROFILES: dict[str, Profile] = {
     "graph": Profile(
         (("graph", 1),),
         (("none", 6), ("eager", 1), ("aot_eager", 2), ("inductor", 13)),
-        lite=32,
+        about=("graph.several", "graph.projected"),
+        lite=28,
     ),
     "sdpa_forms": Profile(
         (("sdpa", 5), ("nested_sdpa", 2), ("handwritten", 3)),

@@ -37,8 +37,8 @@ FAMILIES: tuple[tuple[str, str | None, tuple[int, int, int]], ...] = (
     ("single", None, (8, 8, 4)), ("idiom", None, (2, 24, 2)),
     ("cross", "graph.several", (3, 3, 3)), ("split", "graph.several", (3, 5, 5)),
     ("sink", "graph.several", (2, 3, 6)), ("shared", "graph.several", (2, 3, 3)),
-    ("layers", "graph.several", (2, 3, 3)), ("projected", "graph.projected", (8, 8, 10)),
-    ("decode", "graph.state", (8, 6, 4)),
+    ("layers", "graph.several", (2, 3, 3)), ("projected", "graph.projected", (8, 8, 14)),
+    ("decode", "graph.state", (8, 6, 2)),
 )  # fmt: skip
 """Families, the feature of a swarm that each needs, and its weights: where Inductor is not at work,
 where it rewrites the graph alone, and where it generates code for it. Its fusions are what idioms

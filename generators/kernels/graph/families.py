@@ -34,7 +34,7 @@ class Families:
     """Builds a graph's steps; each method leaves `out` and gives the names that are returned.
     `also`: something more than `out` is returned."""
 
-    norm = weighted((2, "none"), (2, "rms_norm"), (1, "layer_norm"))
+    norm = weighted((2, "none"), (2, "rms_norm"), (2, "layer_norm"))
     split = weighted((2, "parts"), (2, "chunk"), (2, "heads"))
     linear = weighted((3, "linear"), (1, "matmul"))
     merge = weighted((2, "logaddexp"), (1, "sigmoid"))

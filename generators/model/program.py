@@ -69,6 +69,10 @@ class Layout:
     unread: Literal["values", "nan"] = "values"
 
 
+BSHD = Layout(order=(0, 2, 1, 3))
+"""As models store what comes of a projection."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Input:
     """One of q, k, v. `values`: standard normal; `tiny` normal * 1e-4; `large` normal * 8; `huge`

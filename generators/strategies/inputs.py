@@ -10,13 +10,12 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from attnfuzz.generators.model.program import FloatDtype, Layout
+from attnfuzz.generators.model.program import BSHD, FloatDtype, Layout
 from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
 from attnfuzz.generators.strategies.swarm import Swarm
 
 Triple = tuple[FloatDtype, FloatDtype, FloatDtype]
 
-BSHD = Layout(order=(0, 2, 1, 3))
 COMMON = (
     BSHD,
     Layout(order=(2, 0, 1, 3)),  # sequence first

@@ -27,6 +27,7 @@ from attnfuzz.generators.methods.specs import (
 from attnfuzz.generators.model.expressions import mask_axes
 from attnfuzz.generators.model.masks import Causal, Mask
 from attnfuzz.generators.model.program import (
+    BSHD,
     Call,
     Compile,
     FloatDtype,
@@ -47,7 +48,6 @@ from attnfuzz.generators.strategies.masks import Masks
 from attnfuzz.generators.strategies.shapes import cost
 from attnfuzz.generators.strategies.swarm import Swarm
 
-BSHD = Layout(order=(0, 2, 1, 3))
 COMPILED_DEGREE = 4
 """Of programs that are compiled: each rank compiles."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from attnfuzz.generators.model.program import Layout, Shape
+from attnfuzz.generators.model.program import BSHD, Layout, Shape
 from attnfuzz.generators.strategies.draws import Draw
-from attnfuzz.generators.strategies.inputs import BSHD, Inputs, layouts
+from attnfuzz.generators.strategies.inputs import Inputs, layouts
 
 PLAIN = Layout()
 

@@ -12,39 +12,35 @@ from dataclasses import replace
 from attnfuzz.generators.kernels.graph.rewiring import last_writer, without
 from attnfuzz.generators.kernels.graph.spec import Graph
 from attnfuzz.generators.kernels.graph.steps.views import Expand, Flatten, Unflatten
-from attnfuzz.generators.model.program import Layout, Program
-
-STORED = Layout(order=(0, 2, 1, 3))
+from attnfuzz.generators.model.program import BSHD, Program
 
 
 def arranged(program: Program, graph: Graph) -> Iterator[Program]:
     """The program stored so and without groups, then each of both. Not all are valid."""
-    stored = _stored(program, graph)
-    if stored is not None:
-        alone = _without_groups(*stored)
-        yield from (replace(p, kernel=made) for p, made in (alone, stored) if made is not graph)
-    p, made = _without_groups(program, graph)
-    if made is not graph:
-        yield replace(p, kernel=made)
+    if graph.given == "merged":
+        viewed = _stored(graph)
+        inputs = {name: replace(getattr(program, name), layout=BSHD) for name in ("q", "k", "v")}
+        stored = replace(program, kernel=viewed, **inputs)
+        yield _without_groups(stored, viewed)
+        yield stored
+    if _repeated(graph) is not None:
+        yield _without_groups(program, graph)
 
 
-def _stored(program: Program, graph: Graph) -> tuple[Program, Graph] | None:
-    if graph.given != "merged":
-        return None
+def _stored(graph: Graph) -> Graph:
     for i, step in reversed(list(enumerate(graph.body))):
         if isinstance(step, Unflatten) and step.dim == 2 and step.of in ("q", "k", "v"):
             of_argument = last_writer(graph.body, step.of, i) is None
             graph = without(graph, [i], step.to, step.of, i) if of_argument else graph
-    inputs = {name: replace(getattr(program, name), layout=STORED) for name in ("q", "k", "v")}
-    return replace(program, **inputs), replace(graph, given="blhd")
+    return replace(graph, given="blhd")
 
 
-def _without_groups(program: Program, graph: Graph) -> tuple[Program, Graph]:
+def _without_groups(program: Program, graph: Graph) -> Program:
     while (span := _repeated(graph)) is not None:
         taken, old, new = span
         graph = without(graph, taken, old, new, taken[-1])
     shape = replace(program.shape, kv_heads=program.shape.q_heads)
-    return replace(program, shape=shape), graph
+    return replace(program, shape=shape, kernel=graph)
 
 
 def _repeated(graph: Graph) -> tuple[list[int], str, str] | None:

@@ -16,11 +16,10 @@ from attnfuzz.generators.kernels.graph.idioms import IDIOMS, Idiom
 from attnfuzz.generators.kernels.graph.spec import Graph, MaskForm
 from attnfuzz.generators.model.expressions import mask_axes
 from attnfuzz.generators.model.masks import Causal, KeyPadding, Mask
-from attnfuzz.generators.model.program import Call, Input, Layout, Program, Shape, Surround
+from attnfuzz.generators.model.program import BSHD, Call, Input, Layout, Program, Shape, Surround
 from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.strategies import kernel
 from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
-from attnfuzz.generators.strategies.inputs import BSHD
 from attnfuzz.generators.strategies.kernel import Parts
 from attnfuzz.generators.strategies.layers import Layers
 from attnfuzz.generators.strategies.placing import placed

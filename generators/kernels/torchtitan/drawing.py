@@ -11,11 +11,10 @@ from attnfuzz.generators.kernels.torchtitan.plugin import BLOCK
 from attnfuzz.generators.kernels.torchtitan.spec import Torchtitan
 from attnfuzz.generators.model.expressions import mask_axes
 from attnfuzz.generators.model.masks import Mask
-from attnfuzz.generators.model.program import Call, Input, Mesh, Program, Shape, Surround
+from attnfuzz.generators.model.program import BSHD, Call, Input, Mesh, Program, Shape, Surround
 from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.strategies import kernel
 from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
-from attnfuzz.generators.strategies.inputs import BSHD
 from attnfuzz.generators.strategies.kernel import Parts
 from attnfuzz.generators.strategies.placing import Placed, placed
 

@@ -24,8 +24,11 @@ from tests.support.kernels_toolchain import TOOLCHAIN, needs_kernels
 
 COMPILER = """#!/bin/sh
 echo "$@" >> "{calls}"
-for last; do :; done
-cat "$1" > "$last"
+for last; do
+  test "$last" = -fuse-ld=none && exit 1
+  test "$last" = -fuse-ld=some || output=$last
+done
+cat "$1" > "$output"
 ! grep -q error "$1"
 """
 
@@ -45,14 +48,21 @@ def calls(tmp_path: Path) -> Path:
     return tmp_path / "calls"
 
 
-def compile_as(calls: Path, program: str, text: str, *options: str, name: str = "a.so") -> Path:
+def compile_as(
+    calls: Path,
+    program: str,
+    text: str,
+    *options: str,
+    name: str = "a.so",
+    linker: str | None = None,
+) -> Path:
     """The output of compiling `text` in the folder of a program, as Inductor does it."""
     folder = calls.parent / program
     (folder / "inductor").mkdir(parents=True, exist_ok=True)
     source, output = folder / "inductor" / "a.cpp", folder / "inductor" / name
     source.write_text(text)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "inductor")
-    one: Any = _Subprocess(calls.parent / "kept")
+    one: Any = _Subprocess(calls.parent / "kept", linker)
     command = [str(calls.parent / "cxx"), str(source), *options, "-o", str(output)]
     one.run(command, cwd=str(folder), check=True, stdout=subprocess.PIPE)
     return output
@@ -80,6 +90,19 @@ def test_other_texts_options_and_outputs_are_compiled(
     compile_as(calls, "first", "int x;", "-O3")
     assert compile_as(calls, "second", text, *options, name=name).read_text() == text
     assert len(calls.read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("linker", "name", "called"),
+    [("some", "a.so", [True]), ("some", "a.o", [False]), ("none", "a.so", [True, False])],
+)
+def test_another_linker_is_asked_first(
+    calls: Path, linker: str, name: str, called: list[bool]
+) -> None:
+    made = compile_as(calls, "first", "int x;", name=name, linker=linker)
+    assert made.read_text() == "int x;"
+    lines = calls.read_text().splitlines()
+    assert [line.endswith(f"-fuse-ld={linker}") for line in lines] == called
 
 
 def test_what_does_not_compile_is_not_kept(calls: Path) -> None:

@@ -37,6 +37,7 @@ from attnfuzz.generators.model.program import (
     Compile,
     Input,
     Layout,
+    Marks,
     Program,
     Shape,
     Surround,
@@ -251,6 +252,16 @@ def test_a_single_call_takes_the_first_ones_place() -> None:
 def test_bold_steps_come_first() -> None:
     first = next(iter(candidates(FLEX)))
     assert len(features(first)) < len(features(FLEX)) // 4
+
+
+def test_what_makes_candidates_cheaper_goes_last() -> None:
+    cheaper = {"fallback_by_default": True}
+    options = {**cheaper, "epilogue_fusion": False}
+    p = Program(compile=Compile(options=options, marks=Marks(q_len="dynamic")))
+    compiled = [one.compile for one in candidates(p) if one.compile]
+    by_inductor = [one for one in compiled if one.backend == "inductor"]
+    assert by_inductor[0] == Compile(options=cheaper) and Compile() not in by_inductor
+    assert Compile() in [one.compile for one in candidates(replace(p, compile=by_inductor[0]))]
 
 
 def test_what_depends_on_the_mask_goes_with_it() -> None:

@@ -12,6 +12,7 @@ is tried last: most refusals stay refusals, and only the final round has to try 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -46,7 +47,8 @@ def at_layer(program: Program, layer: Layer | None) -> Program | None:
 
 
 def step_between(old: Program, new: Program) -> Step:
-    """What `new` changes in `old`: the changed paths and their new values."""
+    """What `new` changes in `old`: the changed paths and their new values. Nodes of a list are
+    known by what they are, not by their places, which change when one is taken away."""
     before, after = dict(_flatten(to_data(old))), dict(_flatten(to_data(new)))
     gone = {(path, "(default)") for path in before.keys() - after.keys()}
     return frozenset(gone | {(p, text) for p, text in after.items() if before.get(p) != text})
@@ -54,8 +56,14 @@ def step_between(old: Program, new: Program) -> Step:
 
 def _flatten(data: object, path: str = "") -> Iterator[tuple[str, str]]:
     if isinstance(data, dict):
+        yield path, "{}"  # a node of defaults alone is another thing than none
         for name, value in data.items():
             yield from _flatten(value, f"{path}.{name}")
+    elif isinstance(data, list) and any(isinstance(item, dict) for item in data):
+        alike = Counter[str]()
+        for item in map(repr, data):
+            alike[item] += 1
+            yield f"{path}[{item}, {alike[item]}]", "{}"
     elif isinstance(data, list):
         for position, value in enumerate(data):
             yield from _flatten(value, f"{path}[{position}]")

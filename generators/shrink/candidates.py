@@ -111,6 +111,9 @@ def resets(p: Program) -> Iterator[Program]:
     yield replace(p, seed=0)
 
 
+CHEAPER = frozenset({"fallback_by_default"})
+"""Options of Inductor that make a candidate cheaper."""
+
 PLAIN_VALUES: dict[str, tuple[float, ...]] = {"scale": (1.0, 2.0), "number": (8.0, 4.0)}
 """The plainest values of an argument, the later of which is another than the first."""
 
@@ -184,7 +187,9 @@ def _compile(p: Program) -> Iterator[Program]:
     if p.compile is not None:
         yield replace(p, compile=Compile(backend="eager"))
         yield replace(p, compile=Compile(backend="aot_eager"))
-        yield replace(p, compile=Compile())
+        # What generates no code costs a fifth: it may stay so for the search.
+        kept = {name: p.compile.options[name] for name in p.compile.options if name in CHEAPER}
+        yield replace(p, compile=Compile(options=kept))
         yield replace(p, compile=replace(p.compile, backend="eager"))
         yield replace(p, compile=replace(p.compile, backend="aot_eager"))
         yield replace(p, compile=replace(p.compile, via="compile"))

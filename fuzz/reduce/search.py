@@ -48,10 +48,14 @@ def at_layer(program: Program, layer: Layer | None) -> Program | None:
 
 def step_between(old: Program, new: Program) -> Step:
     """What `new` changes in `old`: the changed paths and their new values. Nodes of a list are
-    known by what they are, not by their places, which change when one is taken away."""
+    known by their names, not by their places, which change when one is taken away."""
     before, after = dict(_flatten(to_data(old))), dict(_flatten(to_data(new)))
-    gone = {(path, "(default)") for path in before.keys() - after.keys()}
-    return frozenset(gone | {(p, text) for p, text in after.items() if before.get(p) != text})
+    changed = {(p, text) for p, text in after.items() if before.get(p) != text}
+    gone: list[str] = []
+    for path in sorted(before.keys() - after.keys()):
+        if not gone or not path.startswith((f"{gone[-1]}.", f"{gone[-1]}[")):  # a part of a node
+            gone.append(path)
+    return frozenset(changed | {(path, "(default)") for path in gone})
 
 
 def _flatten(data: object, path: str = "") -> Iterator[tuple[str, str]]:
@@ -59,16 +63,19 @@ def _flatten(data: object, path: str = "") -> Iterator[tuple[str, str]]:
         yield path, "{}"  # a node of defaults alone is another thing than none
         for name, value in data.items():
             yield from _flatten(value, f"{path}.{name}")
-    elif isinstance(data, list) and any(isinstance(item, dict) for item in data):
-        alike = Counter[str]()
-        for item in map(repr, data):
-            alike[item] += 1
-            yield f"{path}[{item}, {alike[item]}]", "{}"
     elif isinstance(data, list):
+        alike = Counter[str]()
         for position, value in enumerate(data):
-            yield from _flatten(value, f"{path}[{position}]")
+            name = _name(value) if isinstance(value, dict) else str(position)
+            alike[name] += 1
+            yield from _flatten(value, f"{path}[{name}, {alike[name]}]")
     else:
         yield path, repr(data)
+
+
+def _name(node: dict[str, object]) -> str:
+    """Of a step its sort and what it gives, of anything else all that it is."""
+    return f"{node['kind']} to {node['to']}" if node.keys() >= {"kind", "to"} else repr(node)
 
 
 @dataclass

@@ -20,6 +20,7 @@ from attnfuzz.corpus.volatile import first_diagnosis, mask_diagnosis, mask_volat
 from attnfuzz.corpus.waiting import waits
 from attnfuzz.generators.model.outcome import (
     DEEPER,
+    LAYOUT,
     PARTED,
     WAITING,
     Diff,
@@ -293,6 +294,8 @@ def _of_difference(failure: Failure, program: Program) -> Signature:
     group = output_class(first.output) if first else failure.oracle
     subject = f" of {kernel} attention" + ("" if layer == "eager" else f" ({layer})")
     name = first.output if first else failure.oracle or "something"
+    # A layout is judged once the numbers are right: what makes it wrong is another cause.
+    of_layout = failure.kind is FailureKind.METADATA_MISMATCH and _property(first) in LAYOUT
     if first is not None and first.what == "graph":
         reason = mask_volatile(failure.evidence.get("graph breaks", first.actual).split("\n\n")[0])
         title = f"graph break in compiled attention: {reason}"
@@ -303,7 +306,7 @@ def _of_difference(failure: Failure, program: Program) -> Signature:
             f"{_ADJECTIVE[failure.kind].format(what=_property(first))} `{name}`{subject}"
         ),
         aliases=(
-            _alias("numbers", kernel, layer, group),
+            _alias("layout" if of_layout else "numbers", kernel, layer, group),
             _alias("kernel", failure.kind, kernel, layer),
         ),
         needs_trigger=True,

@@ -34,7 +34,7 @@ from attnfuzz.fuzz.pool.opened import outcomes, pool
 from attnfuzz.fuzz.pool.tasks import RunTask
 from attnfuzz.fuzz.report.live import Snapshot
 from attnfuzz.generators.model.codec import program_id
-from attnfuzz.generators.model.outcome import Failure, FailureKind
+from attnfuzz.generators.model.outcome import LAYOUT, Failure, FailureKind
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.reading.complaints import mismatch
 from attnfuzz.generators.render.repro import repro
@@ -43,8 +43,6 @@ from attnfuzz.generators.strategies.seeds import derive
 FAULTS = Path(__file__).resolve().parent.parent / "benchmarks" / "planted"
 CONFIG = "campaign.yaml"
 OF_NUMBERS = (FailureKind.WRONG_RESULT, FailureKind.NONFINITE)
-LAYOUT = ("stride", "requires_grad", "aliases")
-"""As in `oracles.metadata`, which needs torch."""
 
 bench = typer.Typer(help="Measure attnfuzz itself.", no_args_is_help=True)
 

@@ -105,6 +105,18 @@ def test_numbers_that_are_wrong_otherwise_may_be_of_a_bucket_whose_trigger_they_
         assert index.suspects(failure_of(raised("no")), FOUND, "cpu") == []
 
 
+@pytest.mark.parametrize(("what", "explains"), [("stride", False), ("shape", True)])
+def test_a_layout_explains_no_numbers(tmp_path: Path, what: str, explains: bool) -> None:
+    other = Diff(output="out", what=what, expected="(16, 1)", actual="(1, 16)")
+    kind = FailureKind.METADATA_MISMATCH
+    failure = replace(failure_of(wrong("out")), kind=kind, diffs=(other,))
+    known = bucket_of(MINIMAL, Outcome(status="failed", failure=failure))
+    with Store(tmp_path) as store:
+        index = BucketIndex(store, tmp_path, Known((known,), {known.id: frozenset({"cpu"})}))
+        assert index.suspects(failure, FOUND, "cpu") == [known]
+        assert bool(index.suspects(failure_of(wrong("out")), FOUND, "cpu")) is explains
+
+
 def test_what_all_failures_need_tells_nothing() -> None:
     plain = bucket_of(Program(kernel=Flex(), compile=Compile()), wrong("out"))
     assert counterfactuals(plain, FOUND) == []

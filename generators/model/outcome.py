@@ -139,6 +139,11 @@ class Diff:
     call: Annotated[int, Field(ge=0, le=1000)] = 0
 
 
+LAYOUT = ("stride", "requires_grad", "aliases")
+"""What `Diff.what` may be of that is judged once the numbers are found right: as in
+`oracles.metadata`, which needs torch."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Failure:
     """`oracle` names the check that failed; `evidence` holds texts for a person (stacks, compiler

@@ -255,8 +255,8 @@ def test_bold_steps_come_first() -> None:
 
 
 def test_what_makes_candidates_cheaper_goes_last() -> None:
-    cheaper = {"fallback_by_default": True}
-    options = {**cheaper, "epilogue_fusion": False}
+    cheaper: dict[str, bool | int | str] = {"fallback_by_default": True}
+    options: dict[str, bool | int | str] = {**cheaper, "epilogue_fusion": False}
     p = Program(compile=Compile(options=options, marks=Marks(q_len="dynamic")))
     compiled = [one.compile for one in candidates(p) if one.compile]
     by_inductor = [one for one in compiled if one.backend == "inductor"]

@@ -10,6 +10,7 @@ from attnfuzz.generators.kernels.graph import decoding, extents, fit, looping, s
 from attnfuzz.generators.kernels.graph.arranging import arranged
 from attnfuzz.generators.kernels.graph.refusals import REFUSALS
 from attnfuzz.generators.kernels.graph.spec import Graph, Parameter
+from attnfuzz.generators.kernels.graph.spelling import spelled
 from attnfuzz.generators.kernels.graph.steps.rotary import FREQUENCIES, frequencies
 from attnfuzz.generators.kernels.graph.steps.state import held
 from attnfuzz.generators.kernels.graph.steps.step import Step
@@ -217,7 +218,11 @@ class GraphPlugin(KernelPlugin[Graph]):
             yield from choices(step, kind)
 
     def underneath(self, program: Program) -> Iterator[Program]:
-        return arranged(program, self.spec(program))
+        graph = self.spec(program)
+        plain = spelled(graph)
+        if plain != graph:
+            yield replace(program, kernel=plain)
+        yield from arranged(program, plain)
 
     def smaller(self, program: Program) -> Iterator[Graph | Sdpa | Handwritten]:
         return shrinking.smaller(program, self.spec(program))

@@ -36,11 +36,13 @@ _WEIGHTS = {
     "mesh.data": 20,
     "mesh.tensor": 21,  # which of two dimensions it is seldom matters: the batch's is plainer
     "mesh.uneven": 2,
+    "kernel.graph.given.merged": 4,
 }
 """Features that hold of few programs: a trigger without them is known again more often, so Lq = Lkv
 = 17 is preferred to Lq = 2, Lkv = 16 wherever it fails too. Fewer ranks are simpler whatever the
 extents that they share, four on one dimension of the mesh simpler than two on each of two, and a
-head for each rank simpler than parts of a length that differ."""
+head for each rank simpler than parts of a length that differ. `[B, L, H, D]`, a permuted q, k and
+v, is simpler than `[B, L, H * D]`: what is known of permuted heads is known of that."""
 
 
 def complexity(program: Program) -> tuple[int, int, int]:

@@ -1,0 +1,47 @@
+"""What is stored as `[B, L, H * D]` is tried as `[B, L, H, D]`, as most of what is known is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from attnfuzz.generators.kernels.graph.arranging import arranged
+from attnfuzz.generators.kernels.graph.spec import Graph
+from attnfuzz.generators.kernels.graph.steps.attention import Product, Softmax
+from attnfuzz.generators.kernels.graph.steps.views import Permute, Unflatten
+from attnfuzz.generators.model.program import BSHD, Compile, Input, Program, Shape
+from attnfuzz.generators.model.validity import problems
+from attnfuzz.generators.shrink.candidates import candidates
+
+HEADS = {"q": "Hq", "k": "Hkv", "v": "Hkv"}
+VIEWED = [
+    step
+    for name, heads in HEADS.items()
+    for step in (
+        Unflatten(of=name, to=name, dim=2, parts=(heads, "D")),  # type: ignore[arg-type]
+        Permute(of=name, to=name, dims=(0, 2, 1, 3)),
+    )
+]
+ATTENTION = (
+    Permute(of="k", to="key", dims=(0, 1, 3, 2)),
+    Product(left="q", right="key", to="scores"),
+    Softmax(of="scores", to="probs", dim=3),
+    Product(left="probs", right="v", to="out"),
+)
+MERGED = Program(
+    kernel=Graph(given="merged", steps=(*VIEWED, *ATTENTION)),
+    shape=Shape(q_heads=2, kv_heads=2),
+    compile=Compile(),
+)
+
+
+def test_it_is_tried_whatever_its_layout_was() -> None:
+    permuted = [step for step in VIEWED if isinstance(step, Permute)]
+    stored = replace(
+        MERGED,
+        kernel=Graph(given="blhd", steps=(*permuted, *ATTENTION)),
+        q=Input(layout=BSHD), k=Input(layout=BSHD), v=Input(layout=BSHD),
+    )  # fmt: skip
+    assert not problems(MERGED) and not problems(stored)
+    assert isinstance(MERGED.kernel, Graph) and stored in arranged(MERGED, MERGED.kernel)
+    assert stored in candidates(MERGED)
+    assert stored in candidates(replace(MERGED, q=stored.q, k=stored.k, v=stored.v))

@@ -20,6 +20,7 @@ from attnfuzz.actors.oracles import (
     numbers,
     replicas,
 )
+from attnfuzz.actors.oracles.error_budget import OF_NOISE
 from attnfuzz.actors.oracles.expectation import Expectation
 from attnfuzz.actors.oracles.noise import Noise
 from attnfuzz.actors.oracles.purity import Snapshot
@@ -197,6 +198,19 @@ def test_noise_is_that_of_a_coarser_result_even_where_it_is_made_of_integers() -
     with Noise(torch.float16, 0):
         own = (q_idx + bias).to(torch.float32)
     assert torch.equal(own, (q_idx + bias).to(torch.float32))
+
+
+@pytest.mark.parametrize("count", [150, 1000])
+def test_noise_of_a_sum_covers_equal_numbers_that_are_added_one_by_one(count: int) -> None:
+    each = torch.full((count,), 438.521548 / 150)
+    added = torch.zeros(())
+    for number in each:
+        added = added + number
+    exact = each.double().expand(100, count)
+    with Noise(torch.float32, 0):
+        deviation = (exact.sum(1) - each.double().sum()).abs().max()
+    error = (added - each.double().sum()).abs()
+    assert error / OF_NOISE < deviation < 1e-5 * exact[0].sum()
 
 
 def test_noise_leaves_what_only_moves_values_alone() -> None:

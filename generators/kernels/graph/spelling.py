@@ -35,5 +35,5 @@ def _spelled(step: Step) -> Step:
     for (of, name), plain in PLAIN.items():
         if of == kind:
             word = getattr(step, name)
-            step = replace(step, **{name: plain.get(word, word)})  # type: ignore[arg-type]
+            step = replace(step, **{name: plain.get(word, word)})
     return step

@@ -13,7 +13,7 @@ from attnfuzz.corpus.signature import signature
 from attnfuzz.fuzz.pool.tasks import RunTask
 from attnfuzz.fuzz.reduce.judges import fails_again, fails_alike, fails_wherever
 from attnfuzz.fuzz.reduce.minimize import Minimize
-from attnfuzz.fuzz.reduce.search import Minimizer, at_layer, step_between
+from attnfuzz.fuzz.reduce.search import Minimizer, at_layer
 from attnfuzz.fuzz.reduce.seen import matches, seen
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
 from attnfuzz.generators.kernels.specs import Flex, Handwritten, Sdpa
@@ -117,19 +117,6 @@ def test_the_result_does_not_depend_on_how_many_run_at_once(name: str, width: in
     drive(alone, PREDICATES[name], 1, random.Random(0))
     drive(many, PREDICATES[name], width, random.Random(width))
     assert many.best == alone.best
-
-
-def test_a_part_of_defaults_is_another_step_than_none() -> None:
-    uncompiled, plain = replace(BUSY, compile=None), replace(BUSY, compile=Compile())
-    assert step_between(BUSY, uncompiled) != step_between(BUSY, plain)
-
-
-def test_a_step_in_a_list_stays_the_same_when_others_are_gone() -> None:
-    a, b, c = (Call(batch=1, q_len=length, kv_len=length) for length in (7, 7, 9))
-    three, two = replace(BUSY, calls=(a, b, c)), replace(BUSY, calls=(b, c))
-    without_c, only_b = replace(BUSY, calls=(a, b)), replace(BUSY, calls=(b,))
-    assert step_between(three, without_c) == step_between(two, only_b)
-    assert step_between(three, two) not in (frozenset(), step_between(three, without_c))
 
 
 def test_no_program_runs_twice() -> None:

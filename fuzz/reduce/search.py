@@ -53,7 +53,7 @@ def step_between(old: Program, new: Program) -> Step:
     changed = {(p, text) for p, text in after.items() if before.get(p) != text}
     gone: list[str] = []
     for path in sorted(before.keys() - after.keys()):
-        if not gone or not path.startswith((f"{gone[-1]}.", f"{gone[-1]}[")):  # a part of a node
+        if not gone or not path.startswith(f"{gone[-1]}."):  # a part of a node that is gone
             gone.append(path)
     return frozenset(changed | {(path, "(default)") for path in gone})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from attnfuzz.generators.kernels.registry import plugin_of
+from attnfuzz.generators.model.options import NO_CODE
 from attnfuzz.generators.model.program import Program
 
 RECOMPILE_LIMIT = 8  # torch._dynamo.config.recompile_limit
@@ -74,7 +75,7 @@ def falls_back(program: Program) -> bool:
     compiled = program.compile
     if compiled is None:
         return False
-    return compiled.mode == "lite" or bool(compiled.options.get("fallback_by_default"))
+    return compiled.mode == "lite" or bool(compiled.options.get(NO_CODE))
 
 
 def traces_backward(program: Program) -> bool:

@@ -19,6 +19,9 @@ from pydantic_core import PydanticCustomError
 from attnfuzz.generators.reading.safe_yaml import short
 
 MAX_OPTIONS = 20
+NO_CODE = "fallback_by_default"
+"""Inductor's option by which every operator that it has decomposed and fused to is run by torch's
+own kernel: its graph passes are at work, and no C++ is compiled."""
 
 INDUCTOR = frozenset({
     "aggressive_fusion", "align_random_eager", "alignment_asserts", "allow_buffer_reuse",

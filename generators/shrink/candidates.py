@@ -17,6 +17,7 @@ from attnfuzz.generators.methods.registry import KINDS, method_of, plugin_for
 from attnfuzz.generators.model.changing import captured, settled, with_constant
 from attnfuzz.generators.model.codec import program_id
 from attnfuzz.generators.model.draws import draw_alone
+from attnfuzz.generators.model.options import NO_CODE
 from attnfuzz.generators.model.program import (
     Compile,
     Input,
@@ -111,9 +112,6 @@ def resets(p: Program) -> Iterator[Program]:
     yield replace(p, seed=0)
 
 
-CHEAPER = frozenset({"fallback_by_default"})
-"""Options of Inductor that make a candidate cheaper."""
-
 PLAIN_VALUES: dict[str, tuple[float, ...]] = {"scale": (1.0, 2.0), "number": (8.0, 4.0)}
 """The plainest values of an argument, the later of which is another than the first."""
 
@@ -188,7 +186,7 @@ def _compile(p: Program) -> Iterator[Program]:
         yield replace(p, compile=Compile(backend="eager"))
         yield replace(p, compile=Compile(backend="aot_eager"))
         # What generates no code costs a fifth: it may stay so for the search.
-        kept = {name: p.compile.options[name] for name in p.compile.options if name in CHEAPER}
+        kept = {name: value for name, value in p.compile.options.items() if name == NO_CODE}
         yield replace(p, compile=Compile(options=kept))
         yield replace(p, compile=replace(p.compile, backend="eager"))
         yield replace(p, compile=replace(p.compile, backend="aot_eager"))

@@ -9,6 +9,7 @@ from typing import Any, get_args
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from attnfuzz.generators.model.options import NO_CODE
 from attnfuzz.generators.model.program import (
     Call,
     Compile,
@@ -26,9 +27,8 @@ MODES = (
     (2, "default"), (3, "reduce-overhead"), (1, "max-autotune-no-cudagraphs"), (1, "max-autotune"),
     (1, "lite"),
 )  # fmt: skip
-LITE: dict[str, bool | int | str] = {"fallback_by_default": True}
-"""Every operator that Inductor has decomposed and fused to is run by torch's own kernel: its graph
-passes are at work, and no C++ is compiled, so that a program costs a fifth or less."""
+LITE: dict[str, bool | int | str] = {NO_CODE: True}
+"""Without code: a program costs a fifth or less."""
 # Without keep_output_stride and cpp.use_decompose_tanh, which ask for other strides and numbers.
 OPTIONS: tuple[dict[str, bool | int | str], ...] = (
     {"epilogue_fusion": False}, {"shape_padding": True}, {"pattern_matcher": False},

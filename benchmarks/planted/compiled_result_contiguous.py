@@ -6,7 +6,9 @@ from torch.utils._pytree import tree_map_only
 original = torch.compile
 
 
-def faulty(function, **options):
+def faulty(function=None, **options):
+    if function is None:  # as a decorator
+        return lambda function: faulty(function, **options)
     compiled = original(function, **options)
     return lambda *args: tree_map_only(torch.Tensor, torch.Tensor.contiguous, compiled(*args))
 

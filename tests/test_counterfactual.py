@@ -24,7 +24,7 @@ from attnfuzz.fuzz.reduce.attribute import MAX_RUNS, Attribute
 from attnfuzz.generators.kernels.attention_gym.spec import AttentionGym
 from attnfuzz.generators.kernels.diffusers.spec import Diffusers
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
-from attnfuzz.generators.kernels.specs import Flex, Handwritten, Torchtitan
+from attnfuzz.generators.kernels.specs import Flex, Handwritten, Torchtitan, TransformerLayer
 from attnfuzz.generators.model.features import features
 from attnfuzz.generators.model.masks import Causal
 from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Frame, Outcome
@@ -88,6 +88,19 @@ def test_what_a_system_does_wrong_may_be_known_of_the_kernel_underneath(tmp_path
             assert without and all(features(one) != features(program) for one in without)
         native = replace(FOUND, kernel=Diffusers())
         assert index.suspects(failure_of(wrong("out")), native, "cpu") == []
+
+
+def test_what_a_transformer_does_wrong_may_be_known_of_its_decoder(tmp_path: Path) -> None:
+    decoder = TransformerLayer(layer="decoder", memory_mask=True, memory_padding=True)
+    known = bucket_of(Program(kernel=decoder), wrong("out"))
+    stacks = replace(decoder, layer="transformer", num_layers=1, final_norm=True)
+    program = Program(kernel=stacks)
+    with Store(tmp_path) as store:
+        index = BucketIndex(store, tmp_path, Known((known,), {known.id: frozenset({"cpu"})}))
+        assert index.suspects(failure_of(wrong("out")), program, "cpu") == [known]
+        assert len(counterfactuals(known, program)) == 2
+        other = Program(kernel=replace(stacks, memory_mask=False))
+        assert index.suspects(failure_of(wrong("out")), other, "cpu") == []
 
 
 def test_numbers_that_are_wrong_otherwise_may_be_of_a_bucket_whose_trigger_they_have(

@@ -179,12 +179,17 @@ class TransformerLayerPlugin(ModulePlugin[TransformerLayer]):
     def plain(self, kernel: TransformerLayer) -> TransformerLayer:
         return TransformerLayer(layer=kernel.layer, mode=kernel.mode)
 
-    def smaller(self, program: Program) -> Iterator[TransformerLayer]:
-        """Each stack of a transformer by itself, and an encoder instead of a decoder."""
+    def underneath(self, program: Program) -> Iterator[Program]:
+        """Each stack of a transformer by itself."""
         kernel = self.spec(program)
         if kernel.layer == "transformer":
-            yield from (stack for _, stack in kernel.stacks)
-        elif kernel.layer == "decoder":
+            for _, stack in kernel.stacks:
+                yield self.fitted(changed(program, kernel=stack))
+
+    def smaller(self, program: Program) -> Iterator[TransformerLayer]:
+        """An encoder instead of a decoder."""
+        kernel = self.spec(program)
+        if kernel.layer == "decoder":
             yield replace(kernel, layer="encoder")
 
     def fitted(self, program: Program) -> Program:

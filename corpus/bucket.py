@@ -20,7 +20,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 
 from attnfuzz.corpus.models import Count, Hex, Line, Model, Slug, Text, Texts, read_as, validated
 from attnfuzz.corpus.signature import Signature, output_class
-from attnfuzz.generators.model.outcome import Failure, FailureKind, Layer
+from attnfuzz.generators.model.outcome import WRITTEN, Failure, FailureKind, Layer
 
 NUMBERS = ("dq", "dk", "dv")
 
@@ -192,9 +192,10 @@ def related(bucket: Bucket, buckets: Iterable[Bucket]) -> list[Bucket]:
 
 
 def wrong_outputs(failure: Failure) -> frozenset[str]:
-    """The outputs that `failure` is about: `out` alone where it is wrong, the rest follows."""
-    names = {diff.output for diff in failure.diffs}
-    return frozenset({"out"} if "out" in names else names)
+    """The outputs that `failure` is about: caches alone where one is wrong, and then `out` alone,
+    since the rest follows."""
+    names = frozenset(diff.output for diff in failure.diffs)
+    return names & WRITTEN or names & {"out"} or names
 
 
 def coarse(features: frozenset[str]) -> frozenset[str]:

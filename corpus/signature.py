@@ -23,6 +23,7 @@ from attnfuzz.generators.model.outcome import (
     LAYOUT,
     PARTED,
     WAITING,
+    WRITTEN,
     Diff,
     Failure,
     FailureKind,
@@ -108,15 +109,18 @@ def phase_class(failure: Failure) -> str:
 
 
 def output_class(output: str) -> str:
-    """`out`, `lse`, `collectives` or, of any gradient, `grad`. Which gradients are wrong depends on
-    which the program computes: buckets keep the names (see `corpus.bucket.Bucket.outputs`)."""
+    """`out`, `lse`, `collectives`, of any cache `written` or, of any gradient, `grad`. Which caches
+    and gradients are wrong depends on which the program has: buckets keep the names (see
+    `corpus.bucket.Bucket.outputs`)."""
+    if output in WRITTEN:
+        return "written"
     return output if output in ("out", "lse", "collectives") else "grad"
 
 
 def first_difference(diffs: Iterable[Diff]) -> Diff | None:
-    """What is wrong first: `out` before `lse` before gradients. Where `out` is wrong the rest
-    follows from it."""
-    rank = {"out": 0, "lse": 1, "dq": 2, "dk": 3, "dv": 4}
+    """What is wrong first: caches before `out`, which later calls read from them, before `lse`
+    before gradients. Where one of them is wrong the rest follows from it."""
+    rank = dict.fromkeys(WRITTEN, -1) | {"out": 0, "lse": 1, "dq": 2, "dk": 3, "dv": 4}
     return min(diffs, key=lambda diff: (rank.get(diff.output, 5), diff.output), default=None)
 
 

@@ -252,6 +252,7 @@ def test_a_wrong_result_is_named_by_what_is_wrong_first() -> None:
     assert strong(numbers("dv", "dq", "out")) == strong(numbers("out"))
     assert strong(numbers("lse")) != strong(numbers("out"))
     assert strong(numbers("dv", "lse")) == strong(numbers("lse"))
+    assert strong(numbers("out", "cache_v")) == strong(numbers("cache_k")) != strong(numbers("out"))
     # Which gradients are wrong depends on which the program asks for.
     assert strong(numbers("dq")) == strong(numbers("dk", "dv")) == strong(numbers("dbias"))
     assert signature(numbers("out"), COMPILED).needs_trigger

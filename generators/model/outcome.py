@@ -143,6 +143,9 @@ LAYOUT = ("stride", "requires_grad", "aliases")
 """What `Diff.what` may be of that is judged once the numbers are found right: as in
 `oracles.metadata`, which needs torch."""
 
+WRITTEN = frozenset({"cache_k", "cache_v"})
+"""What `Diff.output` may be that is an argument which the function writes."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:

@@ -50,6 +50,7 @@ _WRAPPING = _rules(
     (r"\s+This error most often comes from a incorrect fake.*", ""),
     (r"\n\s*Hint: [^\n]*", ""),
     (r"\n\s*Search for '(?:cuda|hip)Error\w+' in .*", ""),  # the advice behind each error of CUDA
+    (r"\s+graph\(\):\s+%.*", ""),  # a graph written out
     (r"(?<!Unsafe side effect)\n\s*Higher Order Operator: [^\n]*", ""),  # around what failed
     (r"(\s+target: \S+)\s.*", r"\1"),
     (r"RuntimeError when making fake tensor call\s+Explanation: .*?: (?=call_)", ""),

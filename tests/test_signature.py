@@ -134,6 +134,10 @@ SAME = [
         "call_id with args (X(),)\n  Explanation: no",
         f"call_id with args (X(),){HOP}\n  Explanation: no",
     ),
+    (
+        "'item' does not belong to this Graph\ngraph():\n    %l_q_ : [num_users=1] = placeholder",
+        "'item' does not belong to this Graph\ngraph():\n    %s0 : torch.SymInt = placeholder\n  %l",
+    ),
     ("size mismatch, got 3 and 17", "size mismatch, got 128 and 4"),
     ("expected torch.float32 but got torch.bfloat16", "expected torch.float16 but got torch.int64"),
     ("shape torch.Size([2, 4, 8]) and (4, 8, 1)", "shape torch.Size([1]) and (s0, 2, 16, 1)"),

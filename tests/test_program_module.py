@@ -1,5 +1,5 @@
-"""What the sandbox knows of a rendered program: its arguments have their names, however its function
-is decorated. Gradients are told by them, and no strides of gradients are promised."""
+"""What the sandbox knows of a rendered program: its arguments have names, however its function is
+decorated. Gradients are told by them, and no strides of gradients are promised."""
 
 from __future__ import annotations
 

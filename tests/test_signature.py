@@ -136,7 +136,7 @@ SAME = [
     ),
     (
         "'item' does not belong to this Graph\ngraph():\n    %l_q_ : [num_users=1] = placeholder",
-        "'item' does not belong to this Graph\ngraph():\n    %s0 : torch.SymInt = placeholder\n  %l",
+        "'item' does not belong to this Graph\ngraph():\n    %s0 : torch.SymInt = placeholder",
     ),
     ("size mismatch, got 3 and 17", "size mismatch, got 128 and 4"),
     ("expected torch.float32 but got torch.bfloat16", "expected torch.float16 but got torch.int64"),

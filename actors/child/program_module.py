@@ -73,15 +73,15 @@ class ProgramModule:
 
     def argument_names(self, count: int) -> list[str]:
         """What the function under test calls its `count` arguments."""
-        names = list(inspect.signature(written(self.attention)).parameters)
+        names = list(inspect.signature(undecorated(self.attention)).parameters)
         return [names[i] if i < len(names) else f"argument {i}" for i in range(count)]
 
 
-def written(function: Callable[..., Any]) -> Callable[..., Any]:
+def undecorated(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function as it is written, below what decorates it: `nested_compile_region` says in an
     attribute of its own what it wraps (`mark_compile_region` in _higher_order_ops/
     invoke_subgraph.py)."""
     while (inner := getattr(function, "__marked_compile_region_fn__", None)) is not None:
         function = inner
     inner = inspect.unwrap(function)
-    return inner if inner is function else written(inner)
+    return inner if inner is function else undecorated(inner)

@@ -17,6 +17,7 @@ from attnfuzz.corpus.frames import significant_frames
 from attnfuzz.corpus.signature import Signature, signature
 from attnfuzz.corpus.title import TITLE_LENGTH, title
 from attnfuzz.corpus.volatile import LONGEST, mask_volatile
+from attnfuzz.generators.kernels.graph.decoding import CACHES
 from attnfuzz.generators.kernels.specs import Flex
 from attnfuzz.generators.model.codec import (
     dump_yaml,
@@ -26,6 +27,7 @@ from attnfuzz.generators.model.codec import (
     read_text,
 )
 from attnfuzz.generators.model.outcome import (
+    WRITTEN,
     Diff,
     Failure,
     FailureKind,
@@ -260,6 +262,10 @@ def test_a_wrong_result_is_named_by_what_is_wrong_first() -> None:
     # Which gradients are wrong depends on which the program asks for.
     assert strong(numbers("dq")) == strong(numbers("dk", "dv")) == strong(numbers("dbias"))
     assert signature(numbers("out"), COMPILED).needs_trigger
+
+
+def test_every_cache_of_a_program_counts_as_written() -> None:
+    assert WRITTEN == CACHES.keys()
 
 
 def test_a_wrong_result_is_told_apart_by_kernel_layer_and_kind() -> None:

@@ -81,7 +81,7 @@ def undecorated(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function as it is written, below what decorates it: `nested_compile_region` says in an
     attribute of its own what it wraps (`mark_compile_region` in _higher_order_ops/
     invoke_subgraph.py)."""
-    while (inner := getattr(function, "__marked_compile_region_fn__", None)) is not None:
-        function = inner
-    inner = inspect.unwrap(function)
-    return inner if inner is function else undecorated(inner)
+    for says in ("__marked_compile_region_fn__", "__wrapped__"):
+        if (inner := getattr(function, says, None)) is not None:
+            return undecorated(inner)
+    return function

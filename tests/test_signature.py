@@ -265,7 +265,7 @@ def test_a_wrong_result_is_named_by_what_is_wrong_first() -> None:
 
 
 def test_every_cache_of_a_program_counts_as_written() -> None:
-    assert WRITTEN == CACHES.keys()
+    assert CACHES.keys() == WRITTEN
 
 
 def test_a_wrong_result_is_told_apart_by_kernel_layer_and_kind() -> None:

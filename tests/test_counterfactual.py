@@ -11,6 +11,7 @@ import pytest
 
 from attnfuzz.actors.cost import CostModel
 from attnfuzz.actors.shard import Shard
+from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.actors.worker import Executor
 from attnfuzz.corpus.bucket import Bucket, coarse, new_bucket
 from attnfuzz.corpus.counterfactual import counterfactuals, holds, steered
@@ -31,7 +32,8 @@ from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Frame,
 from attnfuzz.generators.model.program import Compile, Input, Layout, Mesh, Program, Shape, Surround
 from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.shrink.complexity import complexity
-from attnfuzz.generators.strategies.shards import generate
+from attnfuzz.generators.strategies.shards import generate, shard_programs
+from attnfuzz.generators.strategies.swarm import PROFILES
 from tests.support.fake_pool import PASSED, raised, wrong
 
 NORM = Surround(qk_norm=True)
@@ -53,6 +55,7 @@ def failure_of(outcome: Outcome) -> Failure:
 
 
 KNOWN = bucket_of(MINIMAL, wrong("out"))
+ON_CPU = [one for one in TARGETS["cpu"].profiles(dict.fromkeys(PROFILES, 1.0)) if one != "function"]
 
 
 def test_each_lacks_one_thing_that_the_bucket_needs_and_little_else() -> None:
@@ -147,6 +150,16 @@ def test_of_what_is_shipped_nothing_is_left_where_programs_are_steered() -> None
             if holds(bucket, features(clear)):
                 assert not counterfactuals(bucket, clear, 1), bucket.id
     assert met > 0
+
+
+@pytest.mark.parametrize("profile", ON_CPU)
+def test_what_is_shipped_changes_few_programs_of_a_profile(profile: str) -> None:
+    """A trigger that most programs have is of no use: what they are about would be taken away."""
+    known = load_known(CampaignConfig()).steered_clear_of("cpu")
+    shards = (shard_programs(5, index, 6, {profile: 1.0}) for index in range(15))
+    drawn = [features(program) for shard in shards for program in shard]
+    for bucket in known:
+        assert sum(holds(bucket, has) for has in drawn) <= len(drawn) / 4, bucket.id
 
 
 def test_a_system_keeps_the_kernel_underneath_where_something_else_can_go() -> None:

@@ -45,3 +45,9 @@ def test_it_is_tried_whatever_its_layout_was() -> None:
     assert isinstance(MERGED.kernel, Graph) and stored in arranged(MERGED, MERGED.kernel)
     assert stored in candidates(MERGED)
     assert stored in candidates(replace(MERGED, q=stored.q, k=stored.k, v=stored.v))
+
+
+def test_keys_that_are_laid_out_in_one_step_are_told_from_a_transposition() -> None:
+    moves = [(0, 1, 3, 2), (0, 2, 1, 3), (0, 2, 3, 1), (2, 1, 0, 3)]
+    far = [Permute(of="k", to="key", dims=dims).far for dims in moves]
+    assert far == [False, False, True, True]

@@ -14,6 +14,7 @@ from attnfuzz.generators.kernels.graph.spelling import spelled
 from attnfuzz.generators.kernels.graph.steps.rotary import FREQUENCIES, frequencies
 from attnfuzz.generators.kernels.graph.steps.state import held
 from attnfuzz.generators.kernels.graph.steps.step import Step
+from attnfuzz.generators.kernels.graph.steps.views import Permute
 from attnfuzz.generators.kernels.graph.values import Scope, Value
 from attnfuzz.generators.kernels.handwritten.spec import Handwritten
 from attnfuzz.generators.kernels.sdpa.spec import Sdpa
@@ -216,6 +217,8 @@ class GraphPlugin(KernelPlugin[Graph]):
             kind = f"step.{kind_of(class_of(step))}"
             yield kind
             yield from choices(step, kind)
+            if isinstance(step, Permute) and step.far:
+                yield f"{kind}.far"
 
     def underneath(self, program: Program) -> Iterator[Program]:
         graph = self.spec(program)

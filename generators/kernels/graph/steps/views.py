@@ -46,6 +46,12 @@ class Permute(Step):
             raise Unfit("form", "expected another: mT exchanges the last two dimensions")
         return (value.shaped(tuple(value.shape[dim] for dim in self.dims)),)
 
+    @property
+    def far(self) -> bool:
+        """Whether some dimension moves by more than a place. Neighbours that change places are in
+        nearly every attention: length and heads, or the keys' last two."""
+        return any(abs(place - dim) > 1 for place, dim in enumerate(self.dims))
+
     def _moved(self) -> list[int]:
         return [place for place, dim in enumerate(self.dims) if place != dim]
 

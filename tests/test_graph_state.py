@@ -20,7 +20,7 @@ from attnfuzz.generators.kernels.graph.decode import Decode
 from attnfuzz.generators.kernels.graph.plainer import alone
 from attnfuzz.generators.kernels.graph.steps.arithmetic import Pointwise
 from attnfuzz.generators.kernels.graph.steps.attention import Attend, Softmax
-from attnfuzz.generators.kernels.graph.steps.state import PositionMask, Store
+from attnfuzz.generators.kernels.graph.steps.state import AttendWritten, PositionMask, Store
 from attnfuzz.generators.kernels.specs import Graph
 from attnfuzz.generators.model.codec import dump_program, load_program
 from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Layer, Phase, Raised
@@ -164,6 +164,13 @@ def test_drawn_programs_are_valid_and_mean_the_whole() -> None:
     decodes = [decode for p in programs if (decode := graph_of(p).decode) is not None]
     assert {d.slots for d in decodes} == {"in_order", "ring", "pages", "appended"}
     assert len({d.position for d in decodes}) == 4
+
+
+def test_a_profile_has_programs_that_decode_and_no_others() -> None:
+    programs = [p for shard in range(10) for p in shard_programs(3, shard, 6, {"decode": 1.0})]
+    assert all(graph_of(program).decode is not None for program in programs)
+    assert len(programs) / 2 < sum(program.compile is None for program in programs)
+    assert {graph_of(p).decode.slots for p in programs} == {"in_order", "ring", "pages", "appended"}
 
 
 def test_without_the_feature_nothing_decodes() -> None:
@@ -333,7 +340,7 @@ def test_what_is_wrong_with_a_cache_leaves_no_attention_by_hand() -> None:
     left = {simplest(program, fails) for program in by_hand}
     assert len(by_hand) == 6
     assert {tuple(type(step) for step in graph_of(program).steps) for program in left} == {
-        (Store, PositionMask, Attend)
+        (Store, AttendWritten)
     }
 
 
@@ -347,7 +354,7 @@ def test_a_result_of_another_shape_is_no_reason_to_keep_attention_by_hand() -> N
     program = load_program(WITHOUT_EXCHANGE)
     assert problems(program) == []
     left = simplest(program, lambda one: "index_copy" in dump_program(one))
-    assert [type(step) for step in graph_of(left).steps] == [Store, PositionMask, Attend]
+    assert [type(step) for step in graph_of(left).steps] == [Store, AttendWritten]
 
 
 @pytest.mark.parametrize("wrong", ["k", "v"])
@@ -360,4 +367,4 @@ def test_one_cache_is_left_of_two_whichever_is_written_wrongly(wrong: str) -> No
     program = replace(program, kernel=graph_of(program).with_steps(steps))
     assert problems(program) == []
     left = simplest(program, lambda one: "index_copy" in dump_program(one))
-    assert [type(step) for step in graph_of(left).steps] == [Store, PositionMask, Attend]
+    assert [type(step) for step in graph_of(left).steps] == [Store, AttendWritten]

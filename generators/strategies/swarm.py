@@ -81,13 +81,15 @@ class Profile:
     DTensors are spread over them, as those of "ranks", or which share one attention by a method, as
     those of "parallel". `about`: features that most of its swarms have. `lite`: for each nine
     programs that Inductor generates code for, those of which it rewrites the graph alone, cheap to
-    run, where its attention fusions are wrong if anything is."""
+    run, where its attention fusions are wrong if anything is. `family`: the one that all its graphs
+    are of."""
 
     kernels: tuple[tuple[str, int], ...]
     backends: tuple[tuple[str, int], ...]
     ranks: Literal["few", "several", "methods"] = "few"
     about: tuple[str, ...] = ()
     lite: int = 0
+    family: str | None = None
 
 
 MASK_OBJECTS = ("flex.mask_steps", "flex.joints", "flex.block_size", "mask.and", "mask.or")
@@ -174,6 +176,12 @@ PROFILES: dict[str, Profile] = {
         (("none", 6), ("eager", 1), ("aot_eager", 2), ("inductor", 13)),
         about=("graph.several", "graph.projected"),
         lite=28,
+    ),
+    "decode": Profile(
+        (("graph", 1),),
+        (("none", 16), ("eager", 1), ("aot_eager", 4), ("inductor", 3)),
+        lite=9,
+        family="decode",
     ),
     "sdpa_forms": Profile(
         (("sdpa", 5), ("nested_sdpa", 2), ("handwritten", 3)),

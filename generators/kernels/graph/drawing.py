@@ -25,6 +25,7 @@ from attnfuzz.generators.strategies.layers import Layers
 from attnfuzz.generators.strategies.placing import placed
 from attnfuzz.generators.strategies.running import is_lite
 from attnfuzz.generators.strategies.shapes import affordable
+from attnfuzz.generators.strategies.swarm import PROFILES
 
 LONGEST = 256
 WIDEST = 256
@@ -51,7 +52,10 @@ class Drawing(kernel.Drawing):
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
         self.forms, self.ways = Forms(self.swarm), Ways(self.swarm)
+        alone = PROFILES[self.swarm.profile].family
         families = [row for row in FAMILIES if row[1] is None or self.has(row[1])]
+        if alone is not None:
+            families = [row for row in FAMILIES if row[0] == alone]
         self.families = {
             way: weighted(*((weights[n], name) for name, _, weights in families))
             for n, way in enumerate(("eager", "rewritten", "generated"))

@@ -26,7 +26,8 @@ from attnfuzz.generators.kernels.graph.steps.views import Permute
 
 def plainer(graph: Graph, decode: Decode) -> Iterator[Graph]:
     """Without a cache; SDPA over a cache alone, of the simplest kind and then of this one; the
-    steps as they are with simpler writes, and with all that is stored as `[B, H, L, D]`."""
+    steps as they are with simpler writes, with all that is stored as `[B, H, L, D]`, and with the
+    mask of positions where there was none, or without it."""
     yield stateless(graph)
     fewer = Decode(calls=decode.calls, tokens=decode.tokens)
     ring = replace(decode, cache="bhld", spare=0, unwritten="zeros")
@@ -42,6 +43,9 @@ def plainer(graph: Graph, decode: Decode) -> Iterator[Graph]:
             causal = Attend(q=step.q, k=step.k, v=step.v, to=step.to, mask="mask")
             mask = PositionMask(like=step.q, to="mask")
             yield graph.with_steps((*graph.body[:i], mask, causal, *graph.body[i + 1 :]))
+        elif isinstance(step, Attend) and step.mask is not None:
+            whole = AttendWritten(q=step.q, k=step.k, v=step.v, to=step.to, scale=step.scale)
+            yield graph.with_steps((*graph.body[:i], whole, *graph.body[i + 1 :]))
 
 
 def stateless(graph: Graph) -> Graph:

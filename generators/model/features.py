@@ -39,6 +39,8 @@ _BACKENDS = {
     "inductor": ("compile", "compile.aot_eager", "compile.inductor"),
 }
 """Each does what those before it do, so what fails with them may well fail with it."""
+_VIAS = {"layers": "module", "aoti": "export"}
+"""Layers are modules, and what is compiled ahead of time was exported: as for the back-ends."""
 _PLAIN = (AllTrue, Score, FloatConst, FromIndex, Index, IntConst)
 _OPERATOR: dict[type, tuple[str, ...]] = {
     FloatBinary: ("op",),
@@ -76,6 +78,8 @@ def _features(p: Program) -> Iterator[str]:
     if p.compile is not None:
         yield from _BACKENDS[p.compile.backend]
         yield from choices(p.compile, "compile", but=("backend",))
+        if p.compile.via in _VIAS:
+            yield f"compile.via.{_VIAS[p.compile.via]}"
         yield from choices(p.compile.marks, "compile.marks")
     yield from choices(p.modes, "modes")
     yield from _mesh(p)

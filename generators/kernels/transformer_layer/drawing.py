@@ -42,7 +42,9 @@ class Drawing(kernel.Drawing):
         self.num_layers = weighted((4, 0), (1, 1), (2, 2), (1, 3))
         self.feedforward = st.sampled_from((32, 16, 64, 24, 17, 1, 128))
         self.batch_first = weighted((3, True), (1, False))
-        self.norm_first, self.gelu, self.without_bias = one_in(3), one_in(2), one_in(6)
+        self.norm_first, self.without_bias = one_in(3), one_in(6)
+        self.activation = weighted((4, "relu"), (5, "gelu"), (1, "gelu_tanh"), (1, "silu"))
+        self.activation_module = one_in(4)
         self.final_norm = one_in(3)
         self.has_mask = weighted((3, "none"), (3, "causal"), (3, "tree"))
         self.form = weighted((6, "bool"), (3, "float"), (1, "biased"))
@@ -70,7 +72,8 @@ class Drawing(kernel.Drawing):
             used = ("q", "k") if decoder else ("q",)
             wrt = tuple(name for name in used if name in training.wrt) or ("q",)
             training = replace(training, wrt=wrt)
-            layer = layer if layer.bias else replace(layer, activation="gelu")
+            if layer.activation == "relu" and not layer.bias:
+                layer = replace(layer, activation="gelu")
         compiled = self.running.compile(draw, backend)
         static = compiled is not None and compiled.dynamic is False
         calls = self.running.further_calls(draw, shape, shape.q_len == shape.kv_len, static)
@@ -102,6 +105,7 @@ class Drawing(kernel.Drawing):
         decoder, both = kind != "encoder", kind == "transformer"
         mode: Any = draw(self.mode)
         num_layers: Any = draw(self.num_layers)
+        activation: Any = draw(self.activation)
         if backend == "inductor":  # compiles each layer anew, for some ten seconds
             num_layers = min(num_layers, 2 - decoder)
         if both:
@@ -126,7 +130,8 @@ class Drawing(kernel.Drawing):
             mode=mode,
             batch_first=draw(self.batch_first),
             norm_first=draw(self.norm_first),
-            activation="gelu" if draw(self.gelu) else "relu",
+            activation=activation,
+            activation_module=activation == "gelu_tanh" or draw(self.activation_module),
             bias=not draw(self.without_bias),
             final_norm=both or (num_layers > 0 and draw(self.final_norm)),
             mask_form=form,

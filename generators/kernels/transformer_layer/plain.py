@@ -130,5 +130,7 @@ def _attention(x: str, y: str, prefix: str, masks: list[str], spec: TransformerL
 def _feedforward(x: str, spec: TransformerLayer, prefix: str) -> str:
     at = "[i]" if spec.num_layers else ""
     first, second = (f", {prefix}bias{n}{at}" if spec.bias else "" for n in (1, 2))
-    inner = f"F.{spec.activation}(F.linear({x}, {prefix}weight1{at}{first}))"
+    name, _, tanh = spec.activation.partition("_")
+    approximate = ', approximate="tanh"' if tanh else ""
+    inner = f"F.{name}(F.linear({x}, {prefix}weight1{at}{first}){approximate})"
     return f"F.linear({inner}, {prefix}weight2{at}{second})"

@@ -25,6 +25,10 @@ AWAY_FROM_0 = 12
 without it that is about standard normal, after a layer norm. The derivative of relu jumps at 0,
 where another rounding gives another gradient."""
 
+ACTIVATION_MODULES = {
+    "relu": "ReLU()", "gelu": "GELU()", "gelu_tanh": 'GELU(approximate="tanh")', "silu": "SiLU()",
+}  # fmt: skip
+
 SUMMED_ROW_BY_ROW = ("bfloat16", "float16")
 """The dtypes in which the parameters of layer norms have no gradient: on the CPU
 `F.layer_norm` adds the rows up in them, so that 800 ones are 256 in bfloat16. That is a fault, but
@@ -226,7 +230,7 @@ def _module(scene: Scene, spec: TransformerLayer) -> list[str]:
     width = scene.q_heads * scene.head_dim
     options = {
         "dropout=0.0": spec.mode == "train",
-        'activation="gelu"': spec.activation == "gelu",
+        f"activation={_activation(spec)}": spec.activation != "relu" or spec.activation_module,
         "batch_first=True": spec.batch_first,
         "norm_first=True": spec.norm_first,
         "bias=False": not spec.bias,
@@ -248,6 +252,12 @@ def _module(scene: Scene, spec: TransformerLayer) -> list[str]:
     }
     given = ", ".join(["layer", str(spec.num_layers), *(t for t, used in options.items() if used)])
     return [f"layer = {layer}", f"module = torch.nn.Transformer{kind}({given}){mode}"]
+
+
+def _activation(spec: TransformerLayer) -> str:
+    if spec.activation_module:
+        return f"torch.nn.{ACTIVATION_MODULES[spec.activation]}"
+    return "F.silu" if spec.activation == "silu" else f'"{spec.activation}"'
 
 
 def _options(spec: TransformerLayer, inputs: Inputs) -> dict[str, str]:

@@ -59,6 +59,8 @@ def problems(p: Program, kernel: TransformerLayer) -> Iterator[Problem]:
     if p.shape.q_heads * p.shape.head_dim == 1:  # which torch gets wrong: pytorch#188375
         yield Problem("shape.head_dim", "expected more than one number for the layer norms")
     yield from unused_problems(p, "kernel.layer", ("q",) if encoder else ("q", "k"))
+    if kernel.activation == "gelu_tanh" and not kernel.activation_module:
+        yield Problem("kernel.activation_module", "expected true for gelu_tanh")
     if p.training is not None and kernel.activation == "relu" and not kernel.bias:
         yield Problem("kernel.activation", "expected gelu to train without bias: relu has a kink")
     yield from _argument_problems(p, kernel)

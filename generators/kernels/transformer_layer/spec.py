@@ -20,7 +20,9 @@ class TransformerLayer:
     q is merged to the source (the target of a decoder) `[B, Lq, Hq * D]`, or `[Lq, B, Hq * D]`
     without `batch_first`; k is merged to a decoder's memory, or to a transformer's source, and v is
     left out, as k is by an encoder, for which Lkv = Lq. `mode`: of the module; where nothing has a
-    gradient, an encoder in `eval` reaches its fast path.
+    gradient, an encoder in `eval` reaches its fast path. The `activation` is given by its name or
+    as a function, or (`activation_module`) as a module, `torch.nn.GELU()`; "gelu_tanh", gelu with
+    `approximate="tanh"`, as a module alone.
 
     The program's mask, of Lq keys, is the source's (or target's), `[Lq, Lq]` or (`mask_rank` 3)
     `[B * Hq, Lq, Lq]`: True where nothing is seen, or a float mask of 0 and -inf, or (`biased`) of
@@ -44,7 +46,8 @@ class TransformerLayer:
     mode: Literal["eval", "train"] = "eval"
     batch_first: bool = True
     norm_first: bool = False
-    activation: Literal["relu", "gelu"] = "relu"
+    activation: Literal["relu", "gelu", "gelu_tanh", "silu"] = "relu"
+    activation_module: bool = False
     bias: bool = True
     final_norm: bool = False
     mask_form: Literal["bool", "float", "biased", "square"] = "bool"

@@ -150,8 +150,11 @@ def merge_related(
     failure: Failure,
     features: frozenset[str],
     buckets: Iterable[Bucket],
+    outputs: frozenset[str] = frozenset(),
 ) -> Bucket | None:
-    """The bucket of a failure that has been minimized, `features` being its minimized program's.
+    """The bucket of a failure that has been minimized, `features` being its minimized program's,
+    and `outputs` those that were wrong before: what is wrong with the dtype or the strides of one
+    gradient mostly is with all, of which a minimized program has one.
 
     As `assign`; besides, two minimized programs of one key that differ only in the example they
     settled on (which mask, which odd length, which of q and k) are one cause: neither can be made
@@ -164,7 +167,7 @@ def merge_related(
     for bucket in sorted(buckets, key=lambda bucket: bucket.id):
         if (
             bucket.strong == signature.strong
-            and outputs_agree(bucket, failure)
+            and (outputs_agree(bucket, failure) or _metadata_agrees(bucket, failure, outputs))
             and bucket.sorts == coarse(features)
         ):
             return bucket
@@ -256,6 +259,10 @@ def outputs_agree(bucket: Bucket, failure: Failure) -> bool:
     their own."""
     wrong = wrong_outputs(failure)
     return not wrong or not bucket.outputs or bool(wrong & bucket.outputs) or not _gradients(wrong)
+
+
+def _metadata_agrees(bucket: Bucket, failure: Failure, outputs: frozenset[str]) -> bool:
+    return failure.kind == FailureKind.METADATA_MISMATCH and bool(outputs & bucket.outputs)
 
 
 def _gradients(outputs: frozenset[str]) -> bool:

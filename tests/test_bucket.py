@@ -73,6 +73,21 @@ def test_a_program_with_all_that_triggers_belongs_to_the_bucket() -> None:
     assert assign(*named(wrong("out", "dq"), bigger), [bucket]) is bucket
 
 
+@pytest.mark.parametrize(
+    ("kind", "one"), [(FailureKind.METADATA_MISMATCH, True), (FailureKind.WRONG_RESULT, False)]
+)
+def test_a_wrong_dtype_of_all_gradients_is_one_cause(kind: FailureKind, one: bool) -> None:
+    """Minimized programs have one gradient each; which one is no cause where it is no number."""
+    of_v, of_q = (
+        named(replace(wrong(f"d{name}"), kind=kind), Program(training=Training(wrt=(name,))))
+        for name in ("v", "q")
+    )
+    bucket = new_bucket(*of_v)
+    before = frozenset({"dq", "dk", "dv"})
+    assert merge_related(*of_q, [bucket]) is None
+    assert (merge_related(*of_q, [bucket], before) is bucket) is one
+
+
 def test_a_program_without_what_triggers_is_another_cause() -> None:
     bucket = bucket_of(wrong("out"), Program(k=TRANSPOSED))
     assert assign(*named(wrong("out"), Program(mask=Causal())), [bucket]) is None

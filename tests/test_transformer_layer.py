@@ -127,7 +127,7 @@ def layers(seed: int, count: int) -> list[Program]:
 
 
 def test_drawn_programs_mean_what_the_module_computes() -> None:
-    drawn = layers(11, 32)
+    drawn = layers(11, 40)
     assert len(drawn) > 8
     for program in drawn:
         assert_means_itself(program)

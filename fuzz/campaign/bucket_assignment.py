@@ -47,7 +47,8 @@ def bucket_for(
     labels it then."""
     program, failure = finding.best, finding.failure
     found, traits = signature(failure, program), features(program)
-    there = merge_related(found, failure, traits, buckets.buckets)
+    outputs = wrong_outputs(finding.original_failure)
+    there = merge_related(found, failure, traits, buckets.buckets, outputs)
     if there is not None:
         return there, False
     fresh = new_bucket(
@@ -55,7 +56,7 @@ def bucket_for(
         failure,
         traits,
         known_issue=record.id if record else None,
-        outputs=wrong_outputs(finding.original_failure),
+        outputs=outputs,
         taken=[bucket.id for bucket in buckets.buckets],
     )
     for old in buckets.buckets:

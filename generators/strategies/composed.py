@@ -58,7 +58,10 @@ class Composed(Drawing):
         has, swarm = self.has, self.swarm
         self.gpu = swarm.place.gpu
         self.plugin: KernelPlugin[Any] = REGISTRY[self.kind]
-        self.is_refused = one_in(40) if has("refused") else st.just(False)
+        self.is_refused = {
+            cheap: one_in(12 if cheap else 40) if has("refused") else st.just(False)
+            for cheap in (True, False)
+        }
         self.refusal = st.sampled_from(self.refused)
         self.nan_at_masked = one_in(12) if has("input.values") else st.just(False)
         self.causal: Any = ((1, "causal"),) if has("mask.causal") else ()
@@ -115,7 +118,9 @@ class Composed(Drawing):
     # Drawing.
 
     def draw(self, draw: Draw, backend: str) -> Program:
-        refusal = draw(self.refusal) if draw(self.is_refused) else None
+        # What eager torch refuses is of use where dynamo or AOTAutograd may accept it.
+        cheap = backend in ("eager", "aot_eager")
+        refusal = draw(self.refusal) if draw(self.is_refused[cheap]) else None
         shape = self.fit_shape(self.shapes.draw(draw))
         training, transform = self._derivatives(draw, backend, refusal)
         if training is None:

@@ -34,6 +34,11 @@ def nodes(tree: Mask | ScoreMod | IntExpr | None, path: str = "") -> Iterator[tu
             stack.append((f"{where}.{name}", getattr(node, name)))
 
 
+def has_learnable(score_mod: ScoreMod | None) -> bool:
+    """Whether it captures a table that has a gradient."""
+    return any(getattr(node, "requires_grad", False) for _, node in nodes(score_mod))
+
+
 def is_constant(node: Node) -> bool:
     """The expression is a Python number, as opposed to a tensor."""
     match node:

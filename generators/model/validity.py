@@ -17,6 +17,7 @@ from attnfuzz.generators.model import compiling
 from attnfuzz.generators.model.changing import changing_problems
 from attnfuzz.generators.model.dropout import dropout_problems
 from attnfuzz.generators.model.expressions import (
+    has_learnable,
     is_boolean,
     is_constant,
     mask_axes,
@@ -315,8 +316,7 @@ def learnable(p: Program) -> bool:
     plugin = plugin_of(p)
     if plugin.learns(p.kernel) or (p.mask is not None and plugin.learns_mask(p.kernel)):
         return True
-    tables = (node for _, node in nodes(p.score_mod) if isinstance(node, FloatLookup))
-    return any(node.requires_grad for node in tables)
+    return has_learnable(p.score_mod)
 
 
 def _table(key: str, table: Table, dtypes: tuple[str, ...]) -> Iterator[Problem]:

@@ -83,6 +83,10 @@ class Composed(Drawing):
         """A score modification, if the kernel takes one."""
         return None
 
+    def learned_score_mod(self, draw: Draw, shape: Shape, backend: str) -> ScoreMod | None:
+        """Now and then, one that captures all that has a gradient."""
+        return None
+
     def double_backward(self, backend: str) -> bool:
         """Whether torch has second derivatives with that compile back-end, as far as is known."""
         return False
@@ -126,7 +130,13 @@ class Composed(Drawing):
         if training is None:
             shape = self.fit_forward(shape)
         mask = self._mask(draw, shape)
-        score_mod = self.score_mod(draw, shape, training is not None)
+        score_mod = None
+        if training is None and transform == "none" and refusal is None:
+            score_mod = self.learned_score_mod(draw, shape, backend)
+        if score_mod is not None:
+            training = Training(wrt=())
+        else:
+            score_mod = self.score_mod(draw, shape, training is not None)
         setting = Setting(
             shape=shape,
             mask=mask,
@@ -155,6 +165,8 @@ class Composed(Drawing):
     def _with_inputs(self, draw: Draw, p: Program, backend: str, refusal: str | None) -> Program:
         """The program with q, k and v, what is around it, and its mesh."""
         dtypes = self._dtypes(draw, backend, refusal, p.autocast)
+        if p.training is not None and not p.training.wrt and "float64" in dtypes:
+            dtypes = ("float32", "float32", "float32")  # as what is learned is
         if p.autocast is None:
             dtypes = self.fit_dtypes(draw, dtypes)
         lie = placed(draw, self.inputs, p.shape, dtypes)

@@ -7,11 +7,13 @@ only where torch does arithmetic on them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
+from attnfuzz.generators.model.expressions import nodes
 from attnfuzz.generators.model.program import Shape
 from attnfuzz.generators.model.scores import (  # fmt: skip
     Alibi,
@@ -92,6 +94,18 @@ class Scores:
     def draw(self, draw: Draw, shape: Shape, learnable: bool = False) -> ScoreMod:
         """A score modification for `shape`; `learnable`: its tables may require gradients."""
         return self.makers[draw(self.root)](draw, shape, 2, learnable)
+
+    def learned(self, draw: Draw, shape: Shape) -> ScoreMod:
+        """A score, modified or not, and a table that has a gradient."""
+        inner = self._tree(draw, shape, 1, False)
+        if not any(isinstance(node, Score) for _, node in nodes(inner)):
+            inner = Score()
+        table = self.expressions.table(draw, "float")
+        # Its gradient is added up in its dtype, one score by one.
+        table = replace(table, axes=table.axes or ("h",), dtype="float32")
+        chained = self.expressions.is_chained(draw, table)
+        bias = FloatLookup(table=table, chained=chained, requires_grad=True)
+        return FloatBinary(op="+" if draw(self.flag) else "*", left=inner, right=bias)
 
     def _tree(self, draw: Draw, shape: Shape, depth: int, learn: bool) -> ScoreMod:
         kind = draw(self.inner if depth else self.leaf)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from attnfuzz.generators.kernels import conditions
 from attnfuzz.generators.kernels.flex.spec import Flex
+from attnfuzz.generators.model.expressions import has_learnable
 from attnfuzz.generators.model.program import Program
 from attnfuzz.generators.model.scores import Score
 from attnfuzz.generators.model.tree import walk
@@ -161,5 +162,4 @@ def inductor_dtypes_differ(program: Program) -> bool:
 
 def learnable_tables(program: Program) -> bool:
     """Whether the score_mod captures a table that requires a gradient."""
-    nodes = walk(program.score_mod) if program.score_mod is not None else ()
-    return any(getattr(node, "requires_grad", False) for node in nodes)
+    return has_learnable(program.score_mod)

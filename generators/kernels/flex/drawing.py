@@ -36,7 +36,8 @@ PAGES = (4, 16, 1, 7, 8, 32, 64, 128)
 
 
 class Drawing(Composed):
-    """flex_attention with score modifications and BlockMasks. It trains on GPUs alone."""
+    """flex_attention with score modifications and BlockMasks. It trains on GPUs alone, but for the
+    tables that a score_mod captures: of these eager torch has gradients on a CPU too."""
 
     kind = "flex"
     refused = ("training", "mixed", "double_precision", "lse", "transform")
@@ -46,6 +47,7 @@ class Drawing(Composed):
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
         self.trains = self.gpu
+        self.table_trains = one_in(6) if self.has("training") else st.just(False)
         self.has_mask = weighted((1, "none"), *self.causal, (4, "tree"))
         self.has_score = weighted((4, False), (5, True))
         self.transform = weighted((1, "vmap"), (1, "grad"), (1, "jvp"))
@@ -207,6 +209,10 @@ class Drawing(Composed):
 
     def score_mod(self, draw: Draw, shape: Shape, trains: bool) -> ScoreMod | None:
         return self.scores.draw(draw, shape, learnable=trains) if draw(self.has_score) else None
+
+    def learned_score_mod(self, draw: Draw, shape: Shape, backend: str) -> ScoreMod | None:
+        learns = not self.gpu and backend != "inductor" and draw(self.table_trains)
+        return self.scores.learned(draw, shape) if learns else None
 
     def float64(self, backend: str) -> bool:
         return backend != "inductor"

@@ -39,6 +39,11 @@ def has_learnable(score_mod: ScoreMod | None) -> bool:
     return any(getattr(node, "requires_grad", False) for _, node in nodes(score_mod))
 
 
+def uses_score(score_mod: ScoreMod | None) -> bool:
+    """Whether it contains the score that it is given."""
+    return any(isinstance(node, scores.Score) for _, node in nodes(score_mod))
+
+
 def is_constant(node: Node) -> bool:
     """The expression is a Python number, as opposed to a tensor."""
     match node:

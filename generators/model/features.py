@@ -14,7 +14,7 @@ from typing import Any
 from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.methods.registry import method_of
 from attnfuzz.generators.model.choices import choices
-from attnfuzz.generators.model.expressions import is_integral, mask_axes, score_axes
+from attnfuzz.generators.model.expressions import is_integral, mask_axes, score_axes, uses_score
 from attnfuzz.generators.model.indices import Index, IntBinary, IntConst, Table
 from attnfuzz.generators.model.masks import AllTrue, Causal, Documents, Mask, SlidingWindow
 from attnfuzz.generators.model.program import Call, Input, Layout, Program, Shape, Training
@@ -236,7 +236,7 @@ def _expressions(p: Program) -> Iterator[str]:
         yield "score"
         axes = score_axes(p.score_mod)
         yield from (f"score.on.{axis}" for axis in axes if axis in ("b", "h"))
-        if not any(isinstance(node, Score) for node in walk(p.score_mod)):
+        if not uses_score(p.score_mod):
             yield "score.ignores_score"
             yield from (f"score.ignores_{axis}" for axis in ("q_idx", "kv_idx") if axis not in axes)
         if is_integral(p.score_mod):

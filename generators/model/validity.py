@@ -23,6 +23,7 @@ from attnfuzz.generators.model.expressions import (
     mask_axes,
     nodes,
     score_axes,
+    uses_score,
 )
 from attnfuzz.generators.model.indices import IntBinary, IntConst, IntLookup, Table
 from attnfuzz.generators.model.masks import Compare, TableMask, every_row_sees
@@ -34,7 +35,6 @@ from attnfuzz.generators.model.scores import (
     FloatCall,
     FloatConst,
     FloatLookup,
-    Score,
     Softcap,
 )
 from attnfuzz.generators.model.tree import walk
@@ -304,9 +304,7 @@ def no_gradient(p: Program) -> bool:
     if p.training is None or learnable(p):
         return False
     wrt = {"q", "k", "v"} if p.surround.projections else {*p.training.wrt}
-    ignored = p.score_mod is not None and not any(
-        isinstance(node, Score) for _, node in nodes(p.score_mod)
-    )
+    ignored = p.score_mod is not None and not uses_score(p.score_mod)
     lse = learns_lse(p)
     return (ignored and "v" not in wrt) or (lse and (ignored or not wrt & {"q", "k"}))
 

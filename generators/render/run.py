@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from attnfuzz.generators.kernels.base import Loop
+from attnfuzz.generators.model.expressions import uses_score
 from attnfuzz.generators.model.program import Training
-from attnfuzz.generators.model.scores import Score
-from attnfuzz.generators.model.tree import walk
 from attnfuzz.generators.render import dropout
 from attnfuzz.generators.render.scene import Scene, dtype_argument, indented
 
@@ -166,7 +165,7 @@ class Run:
     def may_be_unused(self) -> bool:
         """Whether some input does not reach the output: q and k where the score is ignored."""
         score = self.scene.program.score_mod
-        ignored = score is not None and not any(isinstance(node, Score) for node in walk(score))
+        ignored = score is not None and not uses_score(score)
         # SDPA of nothing does not look at its mask.
         empty = "attn_mask" in self.wrt and any(0 in pair for pair in self.scene.lengths)
         return empty or (ignored and not {*self.wrt}.isdisjoint(("q", "k", "wq", "wk")))

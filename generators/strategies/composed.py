@@ -43,9 +43,10 @@ class Setting:
 
 
 class Composed(Drawing):
-    """Programs of the kernel `kind`. A percent of them require one of `refused`, which torch
-    refuses by design. `trains` and `transforms`: torch has its gradients, and transforms of it.
-    Of the programs that do not train, 15 in `without_checkpoint` + 15 have a checkpoint."""
+    """Programs of the kernel `kind`. A percent of them, and four of those for dynamo and
+    AOTAutograd alone, require one of `refused`, which torch refuses by design. `trains` and
+    `transforms`: torch has its gradients, and transforms of it. Of the programs that do not train,
+    15 in `without_checkpoint` + 15 have a checkpoint."""
 
     kind: ClassVar[str]
     refused: ClassVar[tuple[str, ...]]

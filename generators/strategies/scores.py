@@ -13,7 +13,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from attnfuzz.generators.model.expressions import nodes
+from attnfuzz.generators.model.expressions import uses_score
 from attnfuzz.generators.model.program import Shape
 from attnfuzz.generators.model.scores import (  # fmt: skip
     Alibi,
@@ -98,7 +98,7 @@ class Scores:
     def learned(self, draw: Draw, shape: Shape) -> ScoreMod:
         """A score, modified or not, and a table that has a gradient."""
         inner = self._tree(draw, shape, 1, False)
-        if not any(isinstance(node, Score) for _, node in nodes(inner)):
+        if not uses_score(inner):
             inner = Score()
         table = self.expressions.table(draw, "float")
         # Its gradient is added up in its dtype, one score by one.

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from attnfuzz.generators.kernels import conditions
 from attnfuzz.generators.kernels.flex.spec import Flex
-from attnfuzz.generators.model.expressions import has_learnable
+from attnfuzz.generators.model.expressions import has_learnable, uses_score
 from attnfuzz.generators.model.program import Program
-from attnfuzz.generators.model.scores import Score
-from attnfuzz.generators.model.tree import walk
 
 
 def inductor_returns_lse(program: Program) -> bool:
@@ -24,7 +22,7 @@ def score_mod_without_score(program: Program) -> bool:
     score_mod = program.score_mod
     if score_mod is None or not conditions.differentiates(program):
         return False
-    return not any(isinstance(node, Score) for node in walk(score_mod))
+    return not uses_score(score_mod)
 
 
 def block_mask_of_other_length(program: Program) -> bool:

@@ -81,6 +81,17 @@ def test_what_is_read_beside_a_tensor_may_be_known_as_wrong_numbers(tmp_path: Pa
         assert index.suspects(failure, elsewhere, "cpu") == []
 
 
+def test_memory_laid_out_otherwise_is_no_suspect(tmp_path: Path) -> None:
+    expanded = replace(MINIMAL, q=Input(layout=Layout(order=(0, 2, 1, 3), expand=(0,))))
+    known = bucket_of(expanded, wrong("out"))
+    with Store(tmp_path) as store:
+        index = BucketIndex(store, tmp_path, Known((known,), {known.id: frozenset({"cpu"})}))
+        assert known.sorts <= coarse(features(FOUND))
+        assert index.suspects(failure_of(wrong("out")), FOUND, "cpu") == []
+        other = replace(FOUND, q=Input(), k=expanded.q)
+        assert index.suspects(failure_of(wrong("out")), other, "cpu") == [known]
+
+
 def test_what_a_system_does_wrong_may_be_known_of_the_kernel_underneath(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         index = BucketIndex(store, tmp_path, Known((KNOWN,), {KNOWN.id: frozenset({"cpu"})}))

@@ -65,8 +65,8 @@ class BucketIndex:
 
     def suspects(self, failure: Failure, program: Program, target: str) -> list[Bucket]:
         """The buckets that may explain a failure without a stack before it is minimized: of its
-        key, with the same outputs wrong, and the program has the sorts of things that they need. Or
-        of other numbers of its kernel and layer (what is wrong may be NaN as well, or of another
+        key, with the same outputs wrong, and the program has the sorts of things that they need,
+        and lays some tensor out as their programs do. Or of other numbers of its kernel and layer (what is wrong may be NaN as well, or of another
         shape), and it has their whole trigger. What a system's kernel does wrong may be known of
         torch's kernel underneath. Those first whose whole trigger it has, then those that need
         most."""
@@ -111,6 +111,18 @@ def _may_be_of(bucket: Bucket, found: Signature, has: frozenset[str]) -> bool:
     """Whether a failure with the signature `found`, of a program with the features `has`, may be of
     the bucket: see `BucketIndex.suspects`."""
     if bucket.strong == found.strong:
-        return bucket.sorts <= coarse(has)
+        return bucket.sorts <= coarse(has) and _laid_out(bucket.trigger) <= _laid_out(has)
     alike = bool(bucket.trigger) and bucket.trigger <= has
     return alike and any(alias in bucket.aliases for alias in found.aliases[:1])
+
+
+def _laid_out(features: frozenset[str]) -> frozenset[str]:
+    """How tensors are laid out in memory, whichever they are: expanded, in another order, padded.
+    All of that is one sort, but expanded memory fails where a stride of another kind does not."""
+    found = set()
+    for name in features:
+        if name.startswith("layout."):
+            found.add(name.rpartition(".")[2])
+        elif name.startswith("packed."):  # views of one buffer: strides and a start of their own
+            found |= {"order", "pad", "start"}
+    return frozenset(found)

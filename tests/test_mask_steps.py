@@ -85,6 +85,7 @@ PROGRAMS = {
         steps_inside=True,
     ),
     "copied": program(Copied(), Copied(through="as_tuple")),
+    "kept by its structure": program(Copied(through="keyed"), mods="partial"),
     "unflattened": program(Copied(through="tree"), mods="nested", mask=masks.Or(
         left=PER_HEAD, right=PER_BATCH,
     )),

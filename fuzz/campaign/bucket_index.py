@@ -66,10 +66,10 @@ class BucketIndex:
     def suspects(self, failure: Failure, program: Program, target: str) -> list[Bucket]:
         """The buckets that may explain a failure without a stack before it is minimized: of its
         key, with the same outputs wrong, and the program has the sorts of things that they need,
-        and lays some tensor out as their programs do. Or of other numbers of its kernel and layer (what is wrong may be NaN as well, or of another
-        shape), and it has their whole trigger. What a system's kernel does wrong may be known of
-        torch's kernel underneath. Those first whose whole trigger it has, then those that need
-        most."""
+        and lays some tensor out as their programs do. Or of other numbers of its kernel and
+        layer (what is wrong may be NaN as well, or of another shape), and it has their whole
+        trigger. What a system's kernel does wrong may be known of torch's kernel underneath.
+        Those first whose whole trigger it has, then those that need most."""
         if not signature(failure, program).needs_trigger:
             return []
         programs = (program, *plugin_of(program).underneath(program))

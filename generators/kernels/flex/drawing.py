@@ -67,6 +67,8 @@ class Drawing(Composed):
         self.wider = one_in(5)
         self.adjusted = one_in(5) if has("flex.adjusted") else st.just(False)
         self.extra = st.sampled_from(EXTRAS)
+        orders: Any = ((1, "ascending"), (1, "descending")) if has("flex.mask_steps") else ()
+        self.write_order: Any = weighted((8 if about_masks else 24, "none"), *orders)
         self.spare = weighted((8, 0), (1, 1), (1, 3)) if has("flex.spare_batch") else st.just(0)
         made: Any = ((3, "inside"), (1, "cached")) if has("flex.inside") else ()
         self.made = weighted((16, "outside"), *made)
@@ -139,6 +141,7 @@ class Drawing(Composed):
             built_for_extra=draw(self.extra) if draw(self.adjusted) else (0, 0),
             spare_batch=draw(self.spare) if batch else 0,
             full_blocks=draw(self.steps.full_blocks),
+            dq_write_order=draw(self.write_order),
         )
         if draw(self.is_other):
             return self._of_other_extents(draw, spec, at.shape)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 
+from attnfuzz.generators.kernels.flex import write_order
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
 from attnfuzz.generators.kernels.flex.step import Place
 from attnfuzz.generators.kernels.flex.steps import Step
@@ -43,6 +44,18 @@ def places(spec: BlockMaskSpec, call: Extents, device: str) -> Iterator[tuple[St
 def statements(spec: BlockMaskSpec, call: Extents, device: str) -> list[str]:
     """What makes the BlockMask for `call` of the `block_mask` that was created."""
     return [line for step, place in places(spec, call, device) for line in step.write(place)[0]]
+
+
+def outside(spec: BlockMaskSpec, call: Extents, device: str) -> list[str]:
+    """What follows the creation of a BlockMask in `inputs`: the steps that are not inside, and the
+    look at its order of writes, before a step forgets it."""
+    lines = list[str]()
+    look, last = write_order.statements(spec)
+    for step, place in () if spec.steps_inside else places(spec, call, device):
+        if step.forgets:
+            lines, look = lines + look, []
+        lines += step.write(place)[0]
+    return lines + look + last
 
 
 def functions(spec: BlockMaskSpec, call: Extents) -> list[list[str]]:

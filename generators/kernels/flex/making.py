@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attnfuzz.generators.kernels.flex import journey, paging
+from attnfuzz.generators.kernels.flex import journey, paging, write_order
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
 from attnfuzz.generators.model.problem import Problem
 from attnfuzz.generators.model.program import Program
@@ -51,6 +51,7 @@ def block_mask(made: str, spec: BlockMaskSpec, scene: Scene, device: str) -> lis
         args.append("_compile=True")
     if not spec.full_blocks:
         args.append("separate_full_blocks=False")
+    args += write_order.arguments(spec)
     statements = []
     if spec.spare_batch and made != "mask_mod":
         statements.append(f"mask_mod = {made}")

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Meaning, Share
 from attnfuzz.generators.kernels.conditions import differentiates
-from attnfuzz.generators.kernels.flex import journey, paging
+from attnfuzz.generators.kernels.flex import journey, paging, write_order
 from attnfuzz.generators.kernels.flex.computing import computed
 from attnfuzz.generators.kernels.flex.joined import Joined, joined_mask_mod
 from attnfuzz.generators.kernels.flex.making import block_mask, other_problems, reached_extents
@@ -86,6 +86,8 @@ class FlexPlugin(KernelPlugin[Flex]):
     def _mask_inputs(self, mod: Mod, spec: BlockMaskSpec, scene: Scene, inputs: Inputs) -> None:
         inputs.mods.append(mod)
         inputs.functions += journey.functions(spec, scene.extents)
+        if spec.made == "outside":
+            inputs.functions += write_order.functions(spec)
         here = commas((scene.batch, scene.q_heads, scene.q_len, scene.kv_len))
         made = mod.made
         if spec.made != "outside":
@@ -106,8 +108,7 @@ class FlexPlugin(KernelPlugin[Flex]):
                 inputs.fresh_names += paging.names(spec, scene)
             inputs.fresh += block_mask(made, spec, scene, scene.inputs_device)
             inputs.fresh += paging.converted_mask(spec, scene)
-            if not spec.steps_inside:
-                inputs.fresh += journey.statements(spec, scene.extents, scene.inputs_device)
+            inputs.fresh += journey.outside(spec, scene.extents, scene.inputs_device)
             inputs.fresh_names.append("block_mask")
             if spec.paged is None:
                 made = mod.made if mod.is_function else "block_mask.mask_mod"
@@ -116,10 +117,11 @@ class FlexPlugin(KernelPlugin[Flex]):
     @staticmethod
     def _keeps_mask_mod(mod: Mod, spec: BlockMaskSpec) -> bool:
         """Whether the mask_mod is an argument too, for the reference: steps and pages leave
-        another one."""
+        another one, and a wrong order of writes none."""
         outside = spec.made == "outside" and not spec.steps_inside
         plain = mod.is_function or isinstance(mod, Joined)
-        return outside and (bool(spec.steps) or spec.paged is not None) and not plain
+        other = bool(spec.steps) or spec.paged is not None or spec.dq_write_order != "none"
+        return outside and other and not plain
 
     def _made_in_attention(self, score: Mod, program: Program) -> bool:
         """Whether the tables of the score_mod are arguments, and not the score_mod itself."""

@@ -42,6 +42,10 @@ class Rebuilt(BaseStep):
     def looks(self) -> bool:
         return self.of == "drawn"
 
+    @property
+    def forgets(self) -> bool:
+        return True
+
     def write(self, place: Place) -> Written:
         """What it writes."""
         lines, mod = [], "block_mask.mask_mod"
@@ -106,12 +110,20 @@ def _looking(place: Place, head: str, name: str, also: str) -> list[str]:
 @dataclass(frozen=True, kw_only=True)
 class Copied(BaseStep):
     """Another BlockMask with the same parts: moved to the device where it is (`to`), made of what
-    `as_tuple` gives, or (`tree`) of the leaves and the structure that it is as a pytree, where one
-    structure equals another."""
+    `as_tuple` gives, or of the leaves and the structure that it is as a pytree, where one structure
+    equals another (`tree`), or finds the leaves in a dictionary (`keyed`)."""
 
     __pydantic_config__ = STRICT
     kind: Literal["copied"] = "copied"
-    through: Literal["to", "as_tuple", "tree"] = "to"
+    through: Literal["to", "as_tuple", "tree", "keyed"] = "to"
+
+    @property
+    def looks(self) -> bool:
+        return self.through == "keyed"
+
+    @property
+    def forgets(self) -> bool:
+        return self.through == "as_tuple"
 
     def write(self, place: Place) -> Written:
         """What it writes."""
@@ -123,6 +135,15 @@ class Copied(BaseStep):
                     "leaves, structure = block_mask._flatten()",
                     "alike = structure == block_mask._flatten()[1]",
                     "block_mask = BlockMask._unflatten(leaves, structure) if alike else None",
+                ]
+            )
+        if self.through == "keyed":
+            return Written(
+                [
+                    "named, structure = block_mask._flatten_with_keys()",
+                    "kept = {structure: [leaf for _, leaf in named]}",
+                    "leaves = kept.get(block_mask._flatten()[1])",
+                    "block_mask = BlockMask._unflatten(leaves, structure) if leaves else None",
                 ]
             )
         return Written(

@@ -35,6 +35,8 @@ class BlockMaskSpec:
     `steps`: what is then done to it, in `inputs` or (`steps_inside`) in the attention function, as
     it is there anyway where the BlockMask is made there.
     `paged`: k and v are kept in pages, and the mask is converted for these.
+    `dq_write_order`: it is created with the order in which a deterministic backward pass adds to
+    dq, by ascending or descending blocks of keys.
     """
 
     __pydantic_config__ = STRICT
@@ -53,6 +55,7 @@ class BlockMaskSpec:
     steps: Annotated[tuple[Step, ...], Field(max_length=4)] = ()
     steps_inside: bool = False
     paged: Paged | None = None
+    dq_write_order: Literal["none", "ascending", "descending"] = "none"
 
 
 @dataclass(frozen=True, kw_only=True)

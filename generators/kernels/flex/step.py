@@ -53,6 +53,11 @@ class BaseStep:
         """Whether it looks at numbers, as what is compiled cannot."""
         return False
 
+    @property
+    def forgets(self) -> bool:
+        """Whether it makes a BlockMask without the order of writes that there was."""
+        return False
+
     def before(self, after: Extents, block: Block) -> Extents:
         """The extents that the mask has to have."""
         return after

@@ -45,7 +45,8 @@ class Steps:
         self.of = weighted((2, "own"), (2, "partial"), (2, "whole"), (1, "drawn"), (2, "listed"))
         self.listed = weighted((3, True), (1, False))  # eager looks at no block by itself
         self.q_blocks = weighted((3, True), (1, False))
-        self.through = weighted((1, "to"), (2, "as_tuple"), (2, "tree"))
+        self.through: Any = weighted((1, "to"), (2, "as_tuple"), (2, "tree"))
+        self.through_outside: Any = weighted((1, "to"), (2, "as_tuple"), (2, "tree"), (1, "keyed"))
         self.extra = st.sampled_from(EXTRAS)
         self.how = weighted((4, "slice"), (2, "tensor"), (2, "int"))
         self.some = weighted((2, 0), (3, 1), (1, 2), (1, 3))
@@ -56,7 +57,7 @@ class Steps:
         self.makers: dict[str, Callable[..., Step | None]] = {
             "sliced": self._sliced,
             "rebuilt": self._rebuilt,
-            "copied": lambda draw, *_: Copied(through=draw(self.through)),
+            "copied": self._copied,
             "adjusted": lambda draw, *_: Adjusted(extra=draw(self.extra)),
             "shown": lambda draw, spec, *_: Shown() if spec.made == "outside" else None,
         }
@@ -98,6 +99,10 @@ class Steps:
         if not cuts:
             return None
         return Sliced(batch=cuts.get("batch"), heads=cuts.get("heads"), rows=cuts.get("rows"))
+
+    def _copied(self, draw: Draw, spec: BlockMaskSpec, *_: object) -> Copied:
+        outside = spec.made == "outside"
+        return Copied(through=draw(self.through_outside if outside else self.through))
 
     def _rebuilt(
         self,

@@ -32,6 +32,7 @@ class Drawing(Composed):
         forced = self.has("sdpa.backend")
         choices = [(6, "auto"), *([(2, "math"), (2, "flash")] if forced else [])]
         self.backend = weighted(*choices)
+        self.set_priority = one_in(3)
         self.refused_backend = weighted((1, "flash"), (3, "efficient"))
         self.mask_form = weighted((3, "bool"), (2, "float"))
         self.causal_form = weighted((4, "is_causal"), (1, "bool"), (1, "float"))
@@ -111,6 +112,7 @@ class Drawing(Composed):
             backend = "flash" if same_dim and rank != 3 and not gradient else "math"
         kernel = Sdpa(
             backend=backend,
+            set_priority=backend != "auto" and not at.refused and draw(self.set_priority),
             scale=scale,
             mask_form=form,
             broadcast=broadcast,

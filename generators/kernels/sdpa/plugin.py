@@ -69,7 +69,7 @@ class SdpaPlugin(KernelPlugin[Sdpa]):
             args.append("enable_gqa=True")
         body = Body([f"F.scaled_dot_product_attention({', '.join(args)}){finish}"])
         if spec.backend != "auto":
-            body.contexts.append(f"sdpa_kernel(SDPBackend.{BACKENDS[spec.backend]})")
+            body.contexts.append(f"sdpa_kernel({_backends(spec)})")
         return body
 
     def meaning(self, scene: Scene, inputs: Inputs) -> Meaning:
@@ -94,6 +94,8 @@ class SdpaPlugin(KernelPlugin[Sdpa]):
         yield from attn_mask.problems(program, kernel)
         yield from ranks.problems(program, kernel)
         yield from scale_problems(program)
+        if kernel.set_priority and kernel.backend == "auto":
+            yield Problem("kernel.set_priority", "expected false: there is no order of back-ends")
 
     def propagates_nan(self, kernel: Sdpa) -> bool:
         return True
@@ -136,7 +138,8 @@ class SdpaPlugin(KernelPlugin[Sdpa]):
         return kernel.mask_bias and "b" not in kernel.broadcast
 
     def droppable(self, kernel: Sdpa) -> Sdpa:
-        return replace(kernel, backend="auto" if kernel.backend == "flash" else kernel.backend)
+        flash = kernel.backend == "flash"
+        return replace(kernel, backend="auto", set_priority=False) if flash else kernel
 
     def features(self, program: Program) -> Iterator[str]:
         """SDPA is the plainest kernel, hence no feature; and the mask's own axes force how it is
@@ -157,7 +160,7 @@ class SdpaPlugin(KernelPlugin[Sdpa]):
     def distributed(self, kernel: Sdpa) -> Sdpa:
         """DTensor has no rule for a CPU's fused kernel: it takes one apart, for longer than a
         deadline."""
-        return replace(kernel, backend="math")
+        return replace(kernel, backend="math", set_priority=False)
 
     def fitted(self, program: Program) -> Program:
         return changed(program, kernel=self._fitted(program), score_mod=None)
@@ -174,9 +177,18 @@ class SdpaPlugin(KernelPlugin[Sdpa]):
         same = same_scale(program)
         sdpa = Sdpa(**same, broadcast=(), enable_gqa=is_grouped(program))
         if isinstance(program.kernel, Sdpa):
-            sdpa = replace(program.kernel, dropout_p=0.0)
+            sdpa = replace(program.kernel, dropout_p=0.0, set_priority=False)
         for backend in CHOICES:
             yield f"sdpa.{backend}", replace(sdpa, backend=backend)
+
+
+def _backends(kernel: Sdpa) -> str:
+    """What `sdpa_kernel` is given."""
+    first = f"SDPBackend.{BACKENDS[kernel.backend]}"
+    if not kernel.set_priority:
+        return first
+    other = BACKENDS["flash" if kernel.backend == "math" else "math"]
+    return f"[{first}, SDPBackend.{other}], set_priority=True"
 
 
 PLUGIN = SdpaPlugin()

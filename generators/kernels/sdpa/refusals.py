@@ -18,7 +18,10 @@ def mask_dtype_may_differ(program: Program) -> bool:
 
 def forces_fused_backend(program: Program) -> bool:
     """Whether SDPA may use the flash or the memory-efficient backend only."""
-    return isinstance(program.kernel, Sdpa) and program.kernel.backend in ("flash", "efficient")
+    kernel = program.kernel
+    if not isinstance(kernel, Sdpa) or kernel.set_priority:
+        return False
+    return kernel.backend in ("flash", "efficient")
 
 
 SDPA: tuple[Refusal, ...] = (

@@ -17,6 +17,8 @@ class Sdpa:
     """`torch.nn.functional.scaled_dot_product_attention`.
 
     `scale_from`: see `ScaleFrom`.
+    `backend`: `auto` leaves the choice to torch, any other is the only one that may be taken; with
+    `set_priority` it is the first of two, and math (flash, where it is math) is the other.
     `mask_form`: how the program's mask is handed over. `is_causal` needs the mask to be
     `Causal(offset=0)` (top-left aligned, torch's documented meaning), and so does `upper_left`, the
     tensor subclass of `torch.nn.attention.bias`; its `lower_right` needs the offset Lkv - Lq.
@@ -39,6 +41,7 @@ class Sdpa:
     __pydantic_config__ = STRICT
     kind: Literal["sdpa"] = "sdpa"
     backend: Literal["auto", "math", "flash", "efficient"] = "auto"
+    set_priority: bool = False
     scale: Scale | None = None
     scale_from: ScaleFrom = "constant"
     mask_form: MaskForm = "bool"

@@ -32,6 +32,7 @@ from benchmarks.reach_tables import (
     Reach,
     comparison,
     file_tables,
+    left_table,
     pattern_table,
     read,
     summary,
@@ -82,8 +83,9 @@ def run(
     if json is not None:
         write(reach, json)
     console = Console(width=120)
-    for table in (*file_tables(reach), pattern_table(reach)):
-        console.print(table)
+    for table in (*file_tables(reach), left_table(reach), pattern_table(reach)):
+        if table is not None:
+            console.print(table)
     console.print(summary(reach))
 
 

@@ -10,9 +10,10 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from rich.table import Table
 
 from attnfuzz.fuzz.errors import UserError, user_path
+from benchmarks.reach_left import left
 from benchmarks.reach_lines import OTHER_DEVICES
 
-CPU, OTHER = "attention", "attention of other devices"
+CPU, PARALLEL, OTHER = "attention", "context parallelism", "attention of other devices"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,25 +85,59 @@ def percent(part: int, whole: int) -> str:
 
 def groups(names: Sequence[str]) -> dict[str, list[str]]:
     """The names of files by the table that they are in."""
-    return {
-        CPU: [name for name in names if name not in OTHER_DEVICES],
-        OTHER: [name for name in names if name in OTHER_DEVICES],
-    }
+    found: dict[str, list[str]] = {CPU: [], PARALLEL: [], OTHER: []}
+    for name in names:
+        parallel = PARALLEL if "/_context_parallel/" in name else CPU
+        found[OTHER if name in OTHER_DEVICES else parallel].append(name)
+    return {title: group for title, group in found.items() if group}
 
 
 def file_tables(reach: Reach) -> list[Table]:
-    """A line for each file, and the sum."""
+    """A line for each file, and the sum. What is within reach is known of one version of torch."""
     made = []
     for title, names in groups([*reach.files]).items():
-        table = _table(title, "file", "lines", "reached", "%", "only traced")
-        rows = [(name, reach.files[name]) for name in names]
-        counts = [(len(f.lines), len(f.reached), len(f.traced)) for _, f in rows]
+        heads = ("file", "lines", "reached", "%", "within reach", "% of these", "only traced")
+        table = _table(title, *heads)
+        counts = [_counts(reach, name) for name in names]
         sums = tuple(map(sum, zip(*counts, strict=True)))
         for name, count in zip([*names, "all"], [*counts, sums], strict=True):
-            lines, reached, traced = count
-            table.add_row(name, str(lines), str(reached), percent(reached, lines), str(traced))
+            lines, reached, within, traced = count
+            known = ("-", "-")
+            if title == CPU and _is_known(reach):
+                known = (str(within), percent(reached, within))
+            row = (str(lines), str(reached), percent(reached, lines), *known, str(traced))
+            table.add_row(name, *row)
         made.append(table)
     return made
+
+
+def left_table(reach: Reach) -> Table | None:
+    """A line for each family of lines that no passing program comes to, None where they are not
+    known of this torch. Those that one came to are told: the family is wrong."""
+    if not _is_known(reach):
+        return None
+    table = _table("out of reach", "family", "lines", "of them reached")
+    for name, family in left().families.items():
+        lines: list[str] = []
+        count = 0
+        for file, found in reach.files.items():
+            those = left().lines(file, reach.targets).get(name, set()) & {*found.lines}
+            count += len(those)
+            lines += [f"{file}:{line}" for line in sorted(those & {*found.reached})]
+        table.add_row(f"{name}: {family.why}", str(count), ", ".join(lines) or "none")
+    return table
+
+
+def _is_known(reach: Reach) -> bool:
+    return reach.torch.partition("+")[0] == left().torch
+
+
+def _counts(reach: Reach, name: str) -> tuple[int, int, int, int]:
+    """Of a file: all lines, those that were reached, those within reach, those only traced."""
+    found = reach.files[name]
+    out = set().union(*left().lines(name, reach.targets).values()) - {*found.reached}
+    within = len({*found.lines} - out)
+    return len(found.lines), len(found.reached), within, len(found.traced)
 
 
 def pattern_table(reach: Reach) -> Table:

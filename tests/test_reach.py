@@ -14,6 +14,7 @@ from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.fuzz.errors import UserError
 from attnfuzz.generators.kernels.specs import Flex, Handwritten
 from attnfuzz.generators.model.program import Compile, Program
+from benchmarks.reach_left import left
 from benchmarks.reach_lines import (
     FUSION,
     PARTS,
@@ -23,7 +24,16 @@ from benchmarks.reach_lines import (
     replacements,
 )
 from benchmarks.reach_run import Plan, Runner, draw, torch_of, usual_profiles
-from benchmarks.reach_tables import FileReach, PatternReach, Reach, comparison, read, write
+from benchmarks.reach_tables import (
+    FileReach,
+    PatternReach,
+    Reach,
+    comparison,
+    file_tables,
+    left_table,
+    read,
+    write,
+)
 
 SOURCE = '''\
 import math
@@ -53,6 +63,8 @@ class Kept:
 
 def short() -> int: return 1
 '''
+
+CONTEXT_PARALLEL = "torch/distributed/tensor/experimental/_context_parallel/_attention.py"
 
 REACH = Reach(
     torch="2.13.0", seed=1, targets=["cpu"], profiles=["eager"], statuses={"passed": 2}, counted=2,
@@ -99,13 +111,32 @@ def test_two_measurements_are_compared(tmp_path: Path) -> None:
             "_sfdp_pattern_2": PatternReach(programs=9),
         },
     )
-    attention, others, patterns = (cells(table) for table in comparison(before, after))
+    attention, patterns = (cells(table) for table in comparison(before, after))
     assert attention["torch/nn/attention/bias.py"] == ["50.0", "75.0", "2", "1"]
     assert attention["all"] == ["50.0", "75.0", "2", "1"]
-    assert others["all"] == ["-", "-", "", ""]
     assert patterns == {"_sfdp_pattern_1": ["none", "1"]}
     with pytest.raises(UserError, match=r"torch 2\.13\.0 and 2\.12\.1"):
         comparison(before, replace(after, torch="2.12.1"))
+
+
+def test_lines_that_no_program_comes_to_are_told_from_the_others() -> None:
+    file = "torch/nn/attention/bias.py"
+    assert left().lines(file, ["cpu"])["refusal"] == {131, 217, 291, 337, 374}
+    assert 240 in left().lines(file, ["cpu"])["card"]
+    assert "card" not in left().lines(file, ["cpu", "virtual-sm90"])
+    some = FileReach(lines=[131, 135, 240, 300], reached=[131, 135], traced=[])
+    measured = replace(REACH, torch="2.13.0+cpu", files={file: some, CONTEXT_PARALLEL: some})
+    attention, parallel = (cells(table) for table in file_tables(measured))
+    assert attention[file] == ["4", "2", "50.0", "3", "66.7", "0"]
+    assert parallel[CONTEXT_PARALLEL] == ["4", "2", "50.0", "-", "-", "0"]
+    told = left_table(measured)
+    assert told is not None
+    rows = {name.partition(":")[0]: row for name, row in cells(told).items()}
+    assert rows["refusal"] == ["1", f"{file}:131"], "a passing program came there after all"
+    assert rows["card"] == ["1", "none"]
+    other = replace(measured, torch="2.12.0")
+    assert left_table(other) is None
+    assert cells(file_tables(other)[0])[file] == ["4", "2", "50.0", "-", "-", "0"]
 
 
 def test_what_is_no_measurement_is_refused(tmp_path: Path) -> None:
@@ -140,6 +171,24 @@ def test_programs_are_drawn_of_every_profile_in_turn() -> None:
 @pytest.fixture(scope="module")
 def files() -> dict[str, Path]:
     return attention_files(torch_of(sys.executable)[0])
+
+
+def test_what_is_left_is_statements_of_this_torch_each_in_one_family(
+    files: dict[str, Path],
+) -> None:
+    folder, version = torch_of(sys.executable)
+    if version.partition("+")[0] != left().torch:
+        pytest.skip(f"reach_left.yaml is about torch {left().torch}")
+    for name in left().files:
+        path = folder.parent / name
+        families = left().lines(name, ["cpu"])
+        statements = body_lines(path.read_text(), PARTS.get(name, ".*"))
+        assert path in files.values()
+        assert set(families) <= set(left().families)
+        assert sum(map(len, families.values())) == len(set().union(*families.values())), name
+        for lines in families.values():
+            assert min(lines) in statements
+            assert max(lines) in statements
 
 
 def test_every_part_of_a_file_and_every_pattern_is_there(files: dict[str, Path]) -> None:

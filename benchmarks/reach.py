@@ -53,7 +53,10 @@ def run(
     minutes: Annotated[float | None, typer.Option(min=0, help="For how long at most.")] = None,
     target: Annotated[list[str] | None, typer.Option(help="Where; the CPU by default.")] = None,
     profile: Annotated[
-        list[str] | None, typer.Option(help="Of what kind; all that need nothing but torch.")
+        list[str] | None,
+        typer.Option(
+            help="Of what kind, twice for twice as many; all that need nothing but torch."
+        ),
     ] = None,
     workers: Annotated[int, typer.Option(min=1, help="How many at a time.")] = 1,
     toolchain: Annotated[str, typer.Option(help="A Python with torch and coverage.")] = (

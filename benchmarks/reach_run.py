@@ -30,9 +30,6 @@ from attnfuzz.generators.strategies.shards import shard_programs
 from attnfuzz.generators.strategies.swarm import PROFILES
 from benchmarks.reach_lines import FUSION, replacements, settings
 
-SHARD = 3
-"""Programs that share a profile, a target and a swarm: few, as there are many of each."""
-
 PATIENCE = 3
 """How much longer than usual a phase may take: tracing makes programs slower."""
 
@@ -98,16 +95,19 @@ def usual_profiles(targets: Sequence[str]) -> list[str]:
 
 
 def draw(plan: Plan) -> Iterator[tuple[Program, str]]:
-    """The programs without end, each with its target: the profiles of the targets in turn. They
-    depend on the seed, the targets and the profiles alone."""
-    wanted = {name: 1.0 for name in plan.profiles}
-    pairs = [(target, name) for target in plan.targets for name in TARGETS[target].profiles(wanted)]
+    """The programs without end, each with its target and a swarm of its own: the profiles of the
+    targets in turn, one that is named twice twice as often. They depend on the seed, the targets
+    and the profiles alone."""
+    wanted = dict.fromkeys(plan.profiles, 1.0)
+    taken = {target: TARGETS[target].profiles(wanted) for target in plan.targets}
+    pairs = [(target, name) for name in plan.profiles for target in taken if name in taken[target]]
     if not pairs:
         raise UserError(f"--profile: {', '.join(plan.targets)} take none of these")
     for index in count():
         target, profile = pairs[index % len(pairs)]
-        shard = shard_programs(plan.seed, index, SHARD, {profile: 1.0}, place=TARGETS[target].place)
-        yield from ((program, target) for program in shard)
+        place = TARGETS[target].place
+        (program,) = shard_programs(plan.seed, index, 1, {profile: 1.0}, place=place)
+        yield program, target
 
 
 class Runner:

@@ -184,7 +184,7 @@ PROFILES: dict[str, Profile] = {
         family="decode",
     ),
     "sdpa_forms": Profile(
-        (("sdpa", 5), ("nested_sdpa", 2), ("handwritten", 3)),
+        (("sdpa", 5), ("nested_sdpa", 4), ("handwritten", 3)),
         (("none", 16), ("eager", 1), ("aot_eager", 3), ("inductor", 3)),
         lite=9,
     ),

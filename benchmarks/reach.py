@@ -54,9 +54,7 @@ def run(
     target: Annotated[list[str] | None, typer.Option(help="Where; the CPU by default.")] = None,
     profile: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Of what kind, twice for twice as many; all that need nothing but torch."
-        ),
+        typer.Option(help="Of what kind, twice for twice as many; all that need torch alone."),
     ] = None,
     workers: Annotated[int, typer.Option(min=1, help="How many at a time.")] = 1,
     toolchain: Annotated[str, typer.Option(help="A Python with torch and coverage.")] = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -166,6 +167,9 @@ def test_programs_are_drawn_of_every_profile_in_turn() -> None:
     first = [next(drawn) for _ in range(6)]
     assert first == [pair for pair, _ in zip(draw(plan("cpu")), range(6), strict=False)]
     assert {target for _, target in first} == {"cpu"}
+    often = draw(replace(plan("cpu"), profiles=["inductor-flex", "decode", "decode"]))
+    kinds = [program.kernel.kind for program, _ in islice(often, 6)]
+    assert kinds == ["flex", "graph", "graph"] * 2
 
 
 @pytest.fixture(scope="module")

@@ -183,6 +183,7 @@ PROFILES: dict[str, Profile] = {
         lite=9,
         family="decode",
     ),
+    "fusion": Profile((("graph", 1),), (("none", 1), ("inductor", 9)), lite=81, family="idiom"),
     "sdpa_forms": Profile(
         (("sdpa", 5), ("nested_sdpa", 4), ("handwritten", 3)),
         (("none", 16), ("eager", 1), ("aot_eager", 3), ("inductor", 3)),

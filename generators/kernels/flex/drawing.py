@@ -47,7 +47,7 @@ class Drawing(Composed):
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
         self.trains = self.gpu
-        self.table_trains = one_in(6) if self.has("training") else st.just(False)
+        self.table_trains = one_in(3) if self.has("training") else st.just(False)
         self.has_mask = weighted((1, "none"), *self.causal, (4, "tree"))
         self.has_score = weighted((4, False), (5, True))
         self.transform = weighted((1, "vmap"), (1, "grad"), (1, "jvp"))

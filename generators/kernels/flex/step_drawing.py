@@ -40,13 +40,13 @@ class Steps:
         self.inside = one_in(3 if often else 6)
         self.full_blocks = weighted((7, True), (1, False)) if enabled else st.just(True)
         self.kind = weighted(
-            (4, "sliced"), (4, "rebuilt"), (4, "copied"), (2, "adjusted"), (2, "shown")
+            (4, "sliced"), (4, "rebuilt"), (5, "copied"), (2, "adjusted"), (2, "shown")
         )
         self.of = weighted((2, "own"), (2, "partial"), (2, "whole"), (1, "drawn"), (2, "listed"))
         self.listed = weighted((3, True), (1, False))  # eager looks at no block by itself
         self.q_blocks = weighted((3, True), (1, False))
-        self.through: Any = weighted((1, "to"), (2, "as_tuple"), (2, "tree"))
-        self.through_outside: Any = weighted((1, "to"), (2, "as_tuple"), (2, "tree"), (1, "keyed"))
+        self.through: Any = weighted((1, "to"), (1, "as_tuple"), (2, "tree"))
+        self.through_outside: Any = weighted((1, "to"), (2, "as_tuple"), (3, "tree"), (2, "keyed"))
         self.extra = st.sampled_from(EXTRAS)
         self.how = weighted((4, "slice"), (2, "tensor"), (2, "int"))
         self.some = weighted((2, 0), (3, 1), (1, 2), (1, 3))

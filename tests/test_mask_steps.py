@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -37,7 +36,7 @@ from attnfuzz.generators.render.module import source
 from attnfuzz.generators.shrink.candidates import candidates
 from attnfuzz.generators.strategies.shards import generate
 from attnfuzz.generators.strategies.swarm import Swarm
-from tests.support.rendered import calls_of, load
+from tests.support.rendered import calls_of, load, masks_seen
 
 SHAPE = Shape(batch=2, q_heads=2, kv_heads=2, q_len=12, kv_len=20)
 PER_BATCH = masks.And(left=masks.Documents(count=3, per_batch=True), right=masks.Causal(offset=6))
@@ -116,18 +115,6 @@ PROGRAMS = {
         calls=(Call(batch=3, q_len=17, kv_len=9), Call(batch=2, q_len=12, kv_len=20)),
     ),
 }  # fmt: skip
-
-
-def masks_seen(module: ModuleType) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """For each call, what attention gives and what the reference gives, in float64."""
-    pairs = []
-    for shape in calls_of(module):
-        args = [
-            t.double() if isinstance(t, torch.Tensor) and t.is_floating_point() else t
-            for t in module.inputs(*shape)
-        ]
-        pairs.append((module.attention(*args), module.reference(*args)))
-    return pairs
 
 
 @pytest.mark.slow

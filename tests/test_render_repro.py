@@ -224,6 +224,15 @@ def test_a_failure_in_the_inputs_draws_nothing_else() -> None:
     assert "create_block_mask(" in text and "randn" not in text and "manual_seed" not in text
 
 
+def test_a_mask_that_is_kept_for_calls_of_one_shape_is_made_where_inputs_fail() -> None:
+    call = Call(batch=1, q_len=16, kv_len=16, fresh_mods=False)
+    program = replace(FLEX, mask=masks.Causal(), calls=(replace(call, kv_len=8), call, call))
+    script = repro(program, raised(Phase.BUILD))
+    assert "def block_mask_for(B, Lq, Lkv)" in script
+    assert "    block_mask = block_mask_for(B, Lq, Lkv)" in script.partition("\nfor B, ")[2]
+    ast.parse(script)
+
+
 def test_gradients_are_asked_for_as_plainly_as_they_can_be() -> None:
     trained = replace(PLAIN, training=Training())
     once = repro(trained, raised(Phase.BACKWARD))

@@ -16,8 +16,7 @@ from attnfuzz.generators.kernels.specs import Flex
 from attnfuzz.generators.model.masks import Causal
 from attnfuzz.generators.model.program import Program, Shape
 from attnfuzz.generators.model.validity import problems
-from tests.support.rendered import load
-from tests.test_mask_steps import masks_seen
+from tests.support.rendered import load, masks_seen
 
 Order = Callable[..., tuple[torch.Tensor, torch.Tensor | None]]
 

@@ -159,10 +159,13 @@ _TARGETS = re.compile(r"([\w, ]+) = ")
 
 def inputs_of(p: Parts, check: Check) -> Block:
     """The statements that make the arguments. Where one of them fails, without q, k and v, unless
-    numbers are drawn after them, which are others then."""
+    numbers are drawn after them, which are others then, or a function makes what is kept for calls
+    of one shape."""
     lines = p.input_statements
     made = [*p.inputs.statements, *p.inputs.fresh]
     if not check.inputs_only or not made or any(_DRAWN.search(line) for line in made):
+        return lines
+    if p.caches:
         return lines
     kept: Block = []
     for line in reversed(lines):

@@ -59,6 +59,18 @@ def in_float64(args: tuple[Any, ...]) -> tuple[Any, ...]:
     )
 
 
+def masks_seen(module: ModuleType) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """For each call, what attention gives and what the reference gives, in float64."""
+    pairs = []
+    for shape in calls_of(module):
+        args = [
+            t.double() if isinstance(t, torch.Tensor) and t.is_floating_point() else t
+            for t in module.inputs(*shape)
+        ]
+        pairs.append((module.attention(*args), module.reference(*args)))
+    return pairs
+
+
 def results(program: Program, fn: str) -> list[dict[str, torch.Tensor]]:
     """What the program's function of that name gives in float64, for each call."""
     module = load(program)

@@ -56,7 +56,7 @@ def attention_files(torch: Path) -> dict[str, Path]:
 
 def settings(files: Mapping[str, Path], folder: Path) -> str:
     """A configuration of coverage.py: it traces `files` alone, and writes to `folder`. From Python
-    3.12 on the interpreter monitors lines itself, and other files cost nothing."""
+    3.12 on the interpreter monitors their lines, where others are traced as well before that."""
     include = "".join(f"\n    {path}" for path in files.values())
     return (
         f"[run]\ndata_file = {folder}/coverage\nparallel = true\npatch = _exit\n"

@@ -129,6 +129,13 @@ def no_full_blocks(program: Program) -> bool:
     return made is not None and not made.full_blocks
 
 
+def orders_writes(program: Program) -> bool:
+    """The BlockMask is created with an order of writes to dq."""
+    kernel = program.kernel
+    made = kernel.block_mask if isinstance(kernel, Flex) else None
+    return made is not None and made.dq_write_order != "none"
+
+
 def odd_blocks(program: Program) -> bool:
     """The BlockMask's blocks are no powers of two."""
     blocks = _blocks(program)

@@ -17,6 +17,7 @@ from attnfuzz.generators.kernels.flex.conditions import (
     no_full_blocks,
     no_tile_divides_blocks,
     odd_blocks,
+    orders_writes,
     own_tiles,
     own_tiles_or_blocks,
     score_mod_without_score,
@@ -56,6 +57,12 @@ FLEX: tuple[Refusal, ...] = (
         r"Unexpected keyword arguments: \[)'separate_full_blocks'",
         why="this release's create_block_mask has no separate_full_blocks",
         needs=no_full_blocks,
+    ),
+    Refusal(
+        pattern=r"TypeError: (?:create_block_mask\(\) got an unexpected keyword argument |"
+        r"Unexpected keyword arguments: \[)'compute_dq_write_order'",
+        why="this release's create_block_mask has no order of writes",
+        needs=orders_writes,
     ),
     Refusal(
         pattern=r"Backward pass with mixed query, key, and value dtype is not supported",

@@ -163,9 +163,9 @@ def inputs_of(p: Parts, check: Check) -> Block:
     of one shape."""
     lines = p.input_statements
     made = [*p.inputs.statements, *p.inputs.fresh]
-    if not check.inputs_only or not made or any(_DRAWN.search(line) for line in made):
+    if not check.inputs_only or p.caches or not made:
         return lines
-    if p.caches:
+    if any(_DRAWN.search(line) for line in made):
         return lines
     kept: Block = []
     for line in reversed(lines):

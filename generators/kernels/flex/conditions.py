@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from attnfuzz.generators.kernels import conditions
-from attnfuzz.generators.kernels.flex.spec import Flex
+from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec, Flex
 from attnfuzz.generators.model.expressions import has_learnable, uses_score
 from attnfuzz.generators.model.program import Program
 
@@ -25,30 +25,27 @@ def score_mod_without_score(program: Program) -> bool:
     return not uses_score(score_mod)
 
 
+def _block_mask(program: Program) -> BlockMaskSpec | None:
+    """How the program's BlockMask is made; None where it has none, or another kernel."""
+    return program.kernel.block_mask if isinstance(program.kernel, Flex) else None
+
+
 def block_mask_of_other_length(program: Program) -> bool:
     """Whether the BlockMask is made for other lengths than q's and k's, and given as it is."""
-    kernel = program.kernel
-    if not isinstance(kernel, Flex) or kernel.block_mask is None:
-        return False
-    return any(kernel.block_mask.other[2:])
+    made = _block_mask(program)
+    return made is not None and any(made.other[2:])
 
 
 def indexes_block_mask(program: Program) -> bool:
     """Whether the BlockMask is made for more batches than q has, and then indexed."""
-    kernel = program.kernel
-    return (
-        isinstance(kernel, Flex)
-        and kernel.block_mask is not None
-        and kernel.block_mask.spare_batch > 0
-    )
+    made = _block_mask(program)
+    return made is not None and made.spare_batch > 0
 
 
 def compiled_block_mask_inside(program: Program) -> bool:
     """Whether a BlockMask with `_compile=True` is made in the attention function."""
-    kernel = program.kernel
-    if not isinstance(kernel, Flex) or kernel.block_mask is None:
-        return False
-    return kernel.block_mask.compiled and kernel.block_mask.made != "outside"
+    made = _block_mask(program)
+    return made is not None and made.compiled and made.made != "outside"
 
 
 def kernel_options(program: Program) -> bool:
@@ -68,10 +65,8 @@ def own_tiles(program: Program) -> bool:
 
 
 def _blocks(program: Program) -> tuple[int, int] | None:
-    kernel = program.kernel
-    if not isinstance(kernel, Flex) or kernel.block_mask is None:
-        return None
-    return kernel.block_mask.block_size
+    made = _block_mask(program)
+    return None if made is None else made.block_size
 
 
 def own_tiles_or_blocks(program: Program) -> bool:
@@ -124,15 +119,13 @@ def blocks_below_16(program: Program) -> bool:
 
 def no_full_blocks(program: Program) -> bool:
     """The BlockMask does not tell full blocks from others."""
-    kernel = program.kernel
-    made = kernel.block_mask if isinstance(kernel, Flex) else None
+    made = _block_mask(program)
     return made is not None and not made.full_blocks
 
 
 def orders_writes(program: Program) -> bool:
     """The BlockMask is created with an order of writes to dq."""
-    kernel = program.kernel
-    made = kernel.block_mask if isinstance(kernel, Flex) else None
+    made = _block_mask(program)
     return made is not None and made.dq_write_order != "none"
 
 

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from attnfuzz.corpus.models import Count, Hex, Line, Model, Slug, Text, Texts, read_as, validated
-from attnfuzz.corpus.signature import Signature, output_class
+from attnfuzz.corpus.signature import Signature, is_of_memory, output_class
 from attnfuzz.generators.model.outcome import WRITTEN, Failure, FailureKind, Layer
 
 NUMBERS = ("dq", "dk", "dv")
@@ -158,20 +158,31 @@ def merge_related(
 
     As `assign`; besides, two minimized programs of one key that differ only in the example they
     settled on (which mask, which odd length, which of q and k) are one cause: neither can be made
-    simpler, and both need the same sorts of things.
+    simpler, and both need the same sorts of things. So are two crashes that corrupted memory
+    explains, of which one has no stack.
     """
     buckets = list(buckets)
     found = assign(signature, failure, features, buckets)
-    if found is not None or not signature.needs_trigger:
+    if found is not None:
         return found
     for bucket in sorted(buckets, key=lambda bucket: bucket.id):
-        if (
-            bucket.strong == signature.strong
-            and (outputs_agree(bucket, failure) or _metadata_agrees(bucket, failure, outputs))
-            and bucket.sorts == coarse(features)
+        if bucket.sorts == coarse(features) and (
+            _is_the_same_but_for_a_stack(bucket, signature, failure)
+            or (
+                signature.needs_trigger
+                and bucket.strong == signature.strong
+                and (outputs_agree(bucket, failure) or _metadata_agrees(bucket, failure, outputs))
+            )
         ):
             return bucket
     return None
+
+
+def _is_the_same_but_for_a_stack(bucket: Bucket, signature: Signature, failure: Failure) -> bool:
+    """Whether two crashes differ by the stack alone that one of them has (see
+    `signature.key_without_stack`)."""
+    stacks = (bucket.needs_trigger, signature.needs_trigger)
+    return is_of_memory(failure) and bucket.aliases == signature.aliases and len(set(stacks)) == 2
 
 
 def joined(bucket: Bucket, failure: Failure, features: frozenset[str] | None = None) -> Bucket:

@@ -206,13 +206,13 @@ def _of_crash(failure: Failure, program: Program) -> Signature:
     native = [name for name in frames if ".so:" in name and is_stack([name])]
     # Corrupted memory ends in one signal or another, with whatever stack is left: Python's frames
     # only say who called what crashed, and the kernel and the layer say that better.
-    cause = signal if native or not is_of_memory(failure) else "memory"
-    strong = _key(failure.kind, cause, phase, *(native or (kernel, layer)))
+    bare = "memory" if is_of_memory(failure) else signal
+    strong = _key(failure.kind, signal if native else bare, phase, *(native or (kernel, layer)))
     where = _where(tuple(native))
     return Signature(
         strong=strong,
         title=shortened(f"{signal} in the {phase} phase of {kernel} attention", where),
-        aliases=(_alias("crash", cause, kernel), _alias("kernel", failure.kind, kernel, layer)),
+        aliases=(_alias("crash", bare, kernel), _alias("kernel", failure.kind, kernel, layer)),
         needs_trigger=not native,
     )
 

@@ -158,6 +158,32 @@ def test_minimized_programs_that_need_other_things_are_two_causes(
     assert merge_related(*named(wrong("out"), other), [bucket_of(wrong("out"), one)]) is None
 
 
+def crash(signal: str, *native: str) -> Failure:
+    frames = tuple(Frame(file="libtorch_cpu.so", function=name) for name in native)
+    told = Raised(type=f"Signal {signal}", message=f"killed by {signal}", frames=frames)
+    return Failure(
+        kind=FailureKind.CRASH, phase=Phase.EAGER, layer=Layer.EAGER, signal=signal, raised=told
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "one"),
+    [
+        (crash("SIGSEGV", "f"), crash("SIGSEGV"), True),
+        (crash("SIGSEGV"), crash("SIGBUS", "f"), True),
+        (crash("SIGSEGV", "f"), crash("SIGSEGV", "g"), False),
+        (crash("SIGFPE", "f"), crash("SIGSEGV"), False),
+    ],
+)
+def test_a_crash_that_has_lost_its_stack_is_of_the_one_that_has_it(
+    first: Failure, second: Failure, one: bool
+) -> None:
+    program = Program(mask=Causal())
+    bucket = bucket_of(first, program)
+    assert (merge_related(*named(second, program), [bucket]) == bucket) is one
+    assert merge_related(*named(second, Program()), [bucket]) is None, "it needs other things"
+
+
 def test_gradients_are_one_cause_when_any_is_wrong_in_both() -> None:
     only_q = Program(training=Training(wrt=("q",)), mask=Causal())
     only_k = Program(training=Training(wrt=("k",)), mask=Causal())

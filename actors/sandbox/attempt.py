@@ -40,6 +40,8 @@ class Attempt:
     """How the child ended, as the zygote reports it."""
     hang: tuple[str, dict[str, str]] | None = None
     """What it was called one for, and the evidence."""
+    crash_printed: int | None = None
+    """Bytes that it had printed when it was last looked at after a fatal signal."""
     overfull: dict[str, str] | None = None
     """The evidence that it has filled its folder."""
     cut_off: bool = False

@@ -34,6 +34,14 @@ def tail(path: Path, size: int = EVIDENCE_BYTES) -> str:
         return ""
 
 
+def size(path: Path) -> int:
+    """Its bytes; 0 when there is no such file."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
 def head(text: str, size: int = EVIDENCE_BYTES) -> str:
     """`text` cut so that its UTF-8 form has at most `size` bytes."""
     return text.encode(errors="replace")[:size].decode(errors="ignore")

@@ -9,7 +9,7 @@ import select
 import signal
 import time
 
-from attnfuzz.actors.sandbox import collectives, disk, procs, ranks, stacks, verdict
+from attnfuzz.actors.sandbox import collectives, confine, disk, procs, ranks, stacks, verdict
 from attnfuzz.actors.sandbox.attempt import Attempt
 from attnfuzz.actors.sandbox.fork_server import ForkServer, ZygoteDied
 from attnfuzz.actors.sandbox.job import Limits
@@ -125,11 +125,19 @@ class Supervisor:
         attempt = self.attempt
         crashed = attempt.ended is None and verdict.fatal_signal(attempt.directory) is not None
         if crashed:
-            self.end_now()
+            self._end_if_stuck()
         elif (why := attempt.watchdog.sleeping()) is not None:
             self._hangs(why)
         elif attempt.watchdog.deserted:
             self._stop_the_alone()
+
+    def _end_if_stuck(self) -> None:
+        """Ends a program that has had a fatal signal once nothing more of its native stack has come
+        from one look to the next."""
+        printed = stacks.size(self.attempt.directory / confine.STDERR)
+        if printed == self.attempt.crash_printed:
+            self.end_now()
+        self.attempt.crash_printed = printed
 
     def _is_late(self) -> bool:
         """Ends a program that has missed a deadline."""

@@ -135,7 +135,10 @@ class Drawing(kernel.Drawing):
         scope = types.arguments(p, graph, extents)
         builder = Builder(draw, self.forms, scope, p.q.dtype)
         if idiom is not None:
-            return builder.graph(given, form, idioms.write(builder, idiom, draw(self.select)))
+            names = idioms.write(builder, idiom, draw(self.select))
+            if draw(self.half):  # what Inductor writes for an idiom may lay [B, H, L, D] out anew
+                builder.hand_back("out", "merged")
+            return builder.graph(given, form, names)
         attending = Attending(builder, self.ways, form)
         setting = Setting(given, draw(self.returned), "mask" if p.mask is not None else None)
         returns = Families(builder, attending, setting, draw(self.also)).build(family)

@@ -18,6 +18,7 @@ from hypothesis.internal.conjecture.data import ConjectureData
 from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, HypothesisProvider
 from hypothesis.strategies import DrawFn, SearchStrategy
 from hypothesis.strategies._internal.lazy import unwrap_strategies
+from hypothesis.strategies._internal.misc import JustStrategy
 from hypothesis.strategies._internal.strategies import SampledFromStrategy
 
 from attnfuzz.generators.strategies.draws import Draw
@@ -55,8 +56,9 @@ AVAILABLE_PROVIDERS[BACKEND] = f"{__name__}.{SeededProvider.__name__}"
 
 
 def without_spans(draw: DrawFn) -> Draw:
-    """`draw`, a third faster where it draws from `sampled_from` over values as they are: the same
-    choice, without the span that Hypothesis notes around each for shrinking by whole values."""
+    """`draw`, a third faster where it draws from `sampled_from` or `just` over values as they are: the
+    same choice, without the span that Hypothesis notes around each for shrinking by whole values.
+    """
     data = getattr(draw, "__self__", None)
     if not isinstance(data, ConjectureData):
         raise TypeError(f"expected the draw of Hypothesis's data, got {draw!r}")
@@ -64,9 +66,11 @@ def without_spans(draw: DrawFn) -> Draw:
 
     def drawn(strategy: SearchStrategy[T]) -> T:
         chosen = unwrap_strategies(strategy)
-        if type(chosen) is not SampledFromStrategy or chosen._transformations:
+        kind = type(chosen)
+        if kind not in (SampledFromStrategy, JustStrategy) or chosen._transformations:
             return draw(strategy)
-        value: T = chosen.elements[choose(0, len(chosen.elements) - 1)]
+        elements = chosen.elements
+        value: T = elements[0 if kind is JustStrategy else choose(0, len(elements) - 1)]
         return value
 
     return drawn

@@ -16,7 +16,16 @@ from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.generators.kernels.specs import Handwritten, Sdpa, Varlen
 from attnfuzz.generators.model import masks
 from attnfuzz.generators.model.codec import dump_program, load_program
-from attnfuzz.generators.model.program import Call, Input, Program, Shape, Surround, Training
+from attnfuzz.generators.model.program import (
+    Call,
+    Compile,
+    Input,
+    Modes,
+    Program,
+    Shape,
+    Surround,
+    Training,
+)
 from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.render.module import source
 from attnfuzz.generators.shrink.candidates import candidates
@@ -278,3 +287,20 @@ def test_the_reference_of_varlen_is_attention_of_each_sequence() -> None:
         seen = torch.ones(shape, dtype=torch.bool).tril(shape[1] - shape[0])
         expected = F.scaled_dot_product_attention(*part, attn_mask=seen, enable_gqa=True)
         torch.testing.assert_close(out[:, :, rows], expected)
+
+
+def test_a_bias_warns_of_kernels_that_are_not_fused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.nn.attention, "WARN_FOR_UNFUSED_KERNELS", False)
+    biased = Program(
+        shape=SHAPE,
+        mask=masks.Causal(offset=5),
+        kernel=Sdpa(mask_form="lower_right"),
+        modes=Modes(warn_for_unfused_kernels=True),
+    )
+    assert problems(biased) == []
+    assert problems(replace(biased, compile=Compile())) != []
+    module = load(biased)
+    with pytest.warns(UserWarning, match="Efficient attention can't be used because"):
+        module.run(module.attention, module.inputs())
+    drawn = [p.modes for p in generate(1, 400, profile="sdpa_forms")]
+    assert sum(modes.warn_for_unfused_kernels for modes in drawn) > 1

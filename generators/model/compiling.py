@@ -90,6 +90,8 @@ def _modes(p: Program) -> Iterator[Problem]:
         yield Problem("modes.compiled_autograd", "expected false: no compiled backward pass")
     if p.modes.compiled_autograd and p.training is not None and p.training.double:
         yield Problem("training.double", "expected false with compiled autograd")
+    if p.modes.warn_for_unfused_kernels and p.compile is not None:
+        yield Problem("modes.warn_for_unfused_kernels", "expected false where it is compiled")
     if p.modes.default_dtype != "float32" and p.score_mod is not None:
         yield Problem("modes.default_dtype", "expected float32, which a score modification makes")
 

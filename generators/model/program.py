@@ -206,13 +206,17 @@ class Modes:
     `torch.use_deterministic_algorithms`. `default_dtype`: `torch.set_default_dtype` around the
     attention function; inputs and the reference keep the dtypes that they are written with.
     `matmul_precision`: `torch.set_float32_matmul_precision`. `compiled_autograd`: the backward pass
-    of the compiled function is traced and compiled while it runs, with the same back-end."""
+    of the compiled function is traced and compiled while it runs, with the same back-end.
+    `warn_for_unfused_kernels`: `torch.nn.attention.WARN_FOR_UNFUSED_KERNELS`, which the biases of
+    `torch.nn.attention.bias` look at, in eager alone: dynamo does not trace why a kernel is not
+    fused."""
 
     __pydantic_config__ = STRICT
     deterministic: bool = False
     default_dtype: Literal["float32", "float64", "bfloat16"] = "float32"
     matmul_precision: Literal["highest", "high", "medium"] = "highest"
     compiled_autograd: bool = False
+    warn_for_unfused_kernels: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,8 @@ def global_modes(program: Program) -> Block:
         lines.append("torch.use_deterministic_algorithms(True)")
     if modes.matmul_precision != "highest":
         lines.append(f'torch.set_float32_matmul_precision("{modes.matmul_precision}")')
+    if modes.warn_for_unfused_kernels:
+        lines.append("torch.nn.attention.WARN_FOR_UNFUSED_KERNELS = True")
     return lines
 
 

@@ -56,7 +56,7 @@ AVAILABLE_PROVIDERS[BACKEND] = f"{__name__}.{SeededProvider.__name__}"
 
 
 def without_spans(draw: DrawFn) -> Draw:
-    """`draw`, a third faster where it draws from `sampled_from` or `just` over values as they are: the
+    """`draw`, a third faster where it draws values of `sampled_from` or `just` as they are: the
     same choice, without the span that Hypothesis notes around each for shrinking by whole values.
     """
     data = getattr(draw, "__self__", None)

@@ -11,11 +11,12 @@ from attnfuzz.generators.kernels.sdpa.attn_mask import BIASES, keeps_least
 from attnfuzz.generators.kernels.sdpa.spec import Sdpa
 from attnfuzz.generators.model.expressions import mask_axes
 from attnfuzz.generators.model.masks import Causal, KeyPadding, Mask
-from attnfuzz.generators.model.program import Call, Program, Shape
+from attnfuzz.generators.model.program import Call, Modes, Program, Shape
 from attnfuzz.generators.strategies.composed import Composed, Setting
 from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
 from attnfuzz.generators.strategies.dropout import Dropout
 from attnfuzz.generators.strategies.kernel import Parts, scales
+from attnfuzz.generators.strategies.swarm import CPU
 
 
 class Drawing(Composed):
@@ -53,12 +54,18 @@ class Drawing(Composed):
         self.drops_row = one_in(2)
         self.hides_keys = one_in(8) if self._may("sdpa.ranks") else st.just(False)
         self.dropped = Dropout(self.swarm)
+        self.warns = one_in(4)
 
     def draw(self, draw: Draw, backend: str) -> Program:
         p = self.dropped.draw(draw, super().draw(draw, backend))
         kernel = p.kernel
-        if isinstance(kernel, Sdpa) and kernel.dropout_p:
-            return replace(p, kernel=replace(kernel, mask_dtype="query"))
+        if not isinstance(kernel, Sdpa):
+            return p
+        if kernel.dropout_p:
+            p = replace(p, kernel=replace(kernel, mask_dtype="query"))
+        looks = kernel.mask_form == "lower_right" and p.compile is None and p.mesh is None
+        if looks and self.swarm.place == CPU and draw(self.warns):
+            return replace(p, modes=Modes(warn_for_unfused_kernels=True))
         return p
 
     def _mask(self, draw: Draw, shape: Shape) -> Mask | None:

@@ -294,7 +294,7 @@ def test_a_bias_warns_of_kernels_that_are_not_fused(monkeypatch: pytest.MonkeyPa
     biased = Program(
         shape=SHAPE,
         mask=masks.Causal(offset=5),
-        kernel=Sdpa(mask_form="lower_right"),
+        kernel=Sdpa(mask_form="lower_right", enable_gqa=True),
         modes=Modes(warn_for_unfused_kernels=True),
     )
     assert problems(biased) == []

@@ -14,14 +14,17 @@ from typing import Literal
 import yaml
 from pydantic import BaseModel, ConfigDict
 
+from attnfuzz.actors.targets.registry import TARGETS
+
 PATH = Path(__file__).with_name("reach_left.yaml")
 
 
 class Family(BaseModel):
-    """Lines for one reason: out of reach on `any` target, or on a `cpu` alone."""
+    """Lines for one reason: out of reach on `any` target, on a `cpu` and on what is `simulated`
+    there, or on a `cpu` alone."""
 
     model_config = ConfigDict(extra="forbid")
-    out_of_reach: Literal["any", "cpu"]
+    out_of_reach: Literal["any", "simulated", "cpu"]
     why: str
 
 
@@ -36,11 +39,14 @@ class Left(BaseModel):
 
     def lines(self, file: str, targets: Iterable[str]) -> dict[str, set[int]]:
         """By family, the lines of `file` that are out of reach on all of `targets`."""
-        alone = set(targets) <= {"cpu"}
+        cards = [TARGETS[name] for name in targets if name != "cpu"]
+        beyond = {"any"}
+        beyond |= set() if any(card.stand_in is None for card in cards) else {"simulated"}
+        beyond |= set() if cards else {"cpu"}
         return {
             family: numbers(text)
             for family, text in self.files.get(file, {}).items()
-            if alone or self.families[family].out_of_reach == "any"
+            if self.families[family].out_of_reach in beyond
         }
 
 

@@ -123,8 +123,12 @@ def test_two_measurements_are_compared(tmp_path: Path) -> None:
 def test_lines_that_no_program_comes_to_are_told_from_the_others() -> None:
     file = "torch/nn/attention/bias.py"
     assert left().lines(file, ["cpu"])["refusal"] == {131, 217, 291, 337, 374}
-    assert 240 in left().lines(file, ["cpu"])["card"]
-    assert "card" not in left().lines(file, ["cpu", "virtual-sm90"])
+    assert 240 in left().lines(file, ["cpu"])["kernel"]
+    assert 240 in left().lines(file, ["cpu", "virtual-sm90"])["kernel"]
+    assert "kernel" not in left().lines(file, ["cpu", "cuda"])
+    kernels = "torch/_inductor/kernel/flex/flex_decoding.py"
+    assert "card" in left().lines(kernels, ["cpu"])
+    assert "card" not in left().lines(kernels, ["cpu", "virtual-sm90"])
     some = FileReach(lines=[131, 135, 240, 300], reached=[131, 135], traced=[])
     measured = replace(REACH, torch="2.13.0+cpu", files={file: some, CONTEXT_PARALLEL: some})
     attention, parallel = (cells(table) for table in file_tables(measured))
@@ -134,7 +138,7 @@ def test_lines_that_no_program_comes_to_are_told_from_the_others() -> None:
     assert told is not None
     rows = {name.partition(":")[0]: row for name, row in cells(told).items()}
     assert rows["refusal"] == ["1", f"{file}:131"], "a passing program came there after all"
-    assert rows["card"] == ["1", "none"]
+    assert rows["kernel"] == ["1", "none"]
     other = replace(measured, torch="2.12.0")
     assert left_table(other) is None
     assert cells(file_tables(other)[0])[file] == ["4", "2", "50.0", "-", "-", "0"]

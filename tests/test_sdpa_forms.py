@@ -274,6 +274,16 @@ def test_varlen_is_drawn_for_cards_alone() -> None:
     drawn = generate(3, 60, profile="varlen")
     assert all(isinstance(p.kernel, Varlen) and problems(p) == [] for p in drawn)
     assert "window_size=(-1, 0)" in source(VARLEN)
+    assert any(p.kernel.out for p in drawn if isinstance(p.kernel, Varlen))
+
+
+def test_varlen_writes_into_a_tensor_without_a_gradient() -> None:
+    written = replace(VARLEN, kernel=Varlen(out=True, enable_gqa=True))
+    assert problems(written) == []
+    assert problems(replace(written, training=Training())) != []
+    text = " ".join(source(written).split())
+    assert "varlen_attn_out( torch.empty_like(q[0].transpose(0, 1)), q[0].transpose" in text
+    assert any(p.kernel == Varlen(enable_gqa=True) for p in candidates(written))
 
 
 def test_the_reference_of_varlen_is_attention_of_each_sequence() -> None:

@@ -32,7 +32,7 @@ FROM = {
         "AuxRequest", "BlockMask", "and_masks", "create_block_mask", "create_mask",
         "flex_attention", "noop_mask", "or_masks",
     ),
-    "torch.nn.attention.varlen": ("varlen_attn",),
+    "torch.nn.attention.varlen": ("varlen_attn", "varlen_attn_out"),
     "torch.utils.checkpoint": ("checkpoint", "create_selective_checkpoint_contexts"),
 }  # fmt: skip
 

@@ -31,6 +31,13 @@ KERNEL_OPTIONS: tuple[dict[str, int | bool | str], ...] = (
     {"BACKEND": "TRITON"}, {"FORCE_USE_FLEX_ATTENTION": True}, {"SPLIT_KV": 2}, {"USE_TMA": False},
 )  # fmt: skip
 
+# What each direction may have of its own, and loads by TMA: of a CPU's kernel they change nothing.
+CARD_OPTIONS: tuple[dict[str, int | bool | str], ...] = (
+    {"fwd_num_stages": 1, "bwd_num_warps": 2}, {"fwd_BLOCK_M": 64, "fwd_BLOCK_N": 64},
+    {"bwd_BLOCK_M1": 32, "bwd_BLOCK_N1": 32, "bwd_BLOCK_M2": 32, "bwd_BLOCK_N2": 32},
+    {"USE_TMA": True},
+)  # fmt: skip
+
 
 PAGES = (4, 16, 1, 7, 8, 32, 64, 128)
 
@@ -85,8 +92,9 @@ class Drawing(Composed):
         self.other_length, self.length = one_in(6), st.sampled_from((2, 3))
         self.by = st.sampled_from((1, 128, -1, 16))
         self.steps = Steps(has("flex.mask_steps"), about_masks)
+        options = KERNEL_OPTIONS + (CARD_OPTIONS if self.gpu else ())
         self.kernel_options = (
-            weighted((60, {}), *((1, options) for options in KERNEL_OPTIONS))
+            weighted((60, {}), *((1, one) for one in options))
             if has("flex.options")
             else st.just({})
         )

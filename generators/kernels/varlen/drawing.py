@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from attnfuzz.generators.kernels.varlen.spec import Varlen
 from attnfuzz.generators.model.program import Call, Input, Program
 from attnfuzz.generators.strategies import kernel
-from attnfuzz.generators.strategies.draws import Draw, weighted
+from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
 from attnfuzz.generators.strategies.inputs import bshd_or_each
 from attnfuzz.generators.strategies.kernel import Parts
 
@@ -27,6 +27,7 @@ class Drawing(kernel.Drawing):
         self.scale = kernel.scales(self.swarm)
         self.dtype = weighted((2, "bfloat16"), (1, "float16"))
         self.bshd = st.booleans()
+        self.out = one_in(4)
 
     def draw(self, draw: Draw, backend: str) -> Program:
         shape = self.shapes.draw(draw)
@@ -36,6 +37,7 @@ class Drawing(kernel.Drawing):
         static = compiled is not None and compiled.dynamic is False
         calls = self.running.further_calls(draw, shape, False, static)
         dtype: Any = draw(self.dtype)
+        training = self.running.training(draw, False) if draw(self.running.trains) else None
         layout = bshd_or_each(draw, self.bshd)
         q, k, v = (Input(dtype=dtype, layout=each) for each in layout)
         return Program(
@@ -44,6 +46,7 @@ class Drawing(kernel.Drawing):
                 window=draw(self.window),
                 scale=draw(self.scale),
                 enable_gqa=shape.q_heads != shape.kv_heads,
+                out=training is None and draw(self.out),
             ),
             shape=shape,
             q=q,
@@ -51,7 +54,7 @@ class Drawing(kernel.Drawing):
             v=v,
             compile=compiled,
             calls=tuple(_of_one(call) for call in calls),
-            training=self.running.training(draw, False) if draw(self.running.trains) else None,
+            training=training,
             dirty_memory=draw(self.running.dirty),
         )
 

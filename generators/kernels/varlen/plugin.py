@@ -25,7 +25,17 @@ def enables_gqa(program: Program) -> bool:
     return isinstance(program.kernel, Varlen) and program.kernel.enable_gqa
 
 
+def writes_out(program: Program) -> bool:
+    """Whether it writes into a tensor that it is given."""
+    return isinstance(program.kernel, Varlen) and program.kernel.out
+
+
 REFUSALS = (
+    Refusal(
+        pattern=r"ImportError: cannot import name 'varlen_attn_out'",
+        why="this release has no varlen_attn_out",
+        needs=writes_out,
+    ),
     Refusal(
         pattern=r"TypeError: (?:varlen_attn\(\) got an unexpected keyword argument |"
         r"Unexpected keyword arguments: \[)'enable_gqa'",
@@ -68,7 +78,10 @@ class VarlenPlugin(KernelPlugin[Varlen]):
         args += [f"scale={spec.scale!r}"] if spec.scale is not None else []
         args += [f"window_size={spec.window}"] if spec.window != (-1, -1) else []
         args += ["enable_gqa=True"] if spec.enable_gqa else []
-        return Body(["out.transpose(0, 1)[None]"], [f"out = varlen_attn({', '.join(args)})"])
+        function = "varlen_attn"
+        if spec.out:
+            function, args = "varlen_attn_out", [f"torch.empty_like({args[0]})", *args]
+        return Body(["out.transpose(0, 1)[None]"], [f"out = {function}({', '.join(args)})"])
 
     def meaning(self, scene: Scene, inputs: Inputs) -> Meaning:
         spec = self.spec(scene.program)
@@ -100,6 +113,7 @@ class VarlenPlugin(KernelPlugin[Varlen]):
             ("transform", p.transform != "none"),
             ("autocast", p.autocast is not None),
             ("packed", p.packed != "none"),
+            ("training", p.training is not None and self.spec(p).out),
             ("training.double", p.training is not None and p.training.double),
         ):
             if wrong:
@@ -122,6 +136,8 @@ class VarlenPlugin(KernelPlugin[Varlen]):
         yield from super().features(program)
         if kernel.window != (-1, -1):
             yield "kernel.varlen.window"
+        if kernel.out:
+            yield "kernel.varlen.out"
         if kernel.sequences > 2:
             yield "kernel.varlen.sequences"
 
@@ -133,7 +149,9 @@ class VarlenPlugin(KernelPlugin[Varlen]):
 
     def fitted(self, program: Program) -> Program:
         kernel = self.spec(program)
-        kernel = changed(kernel, enable_gqa=kernel.enable_gqa or is_grouped(program))
+        grouped = kernel.enable_gqa or is_grouped(program)
+        out = kernel.out and program.training is None
+        kernel = changed(kernel, enable_gqa=grouped, out=out)
         p = changed(program, kernel=kernel, mask=None, score_mod=None)
         half = {
             name: changed(getattr(p, name), dtype="bfloat16")

@@ -18,7 +18,9 @@ class Varlen:
     """`torch.nn.attention.varlen.varlen_attn` on one batch entry whose lengths are cut into
     `sequences`, which grow as 1 : 2 : 3. It takes float16 and bfloat16, and has kernels for CUDA
     alone. `window`: how many keys a query sees to the left and right of the one that it is aligned
-    with, the last query with the last key; -1 is all, and (-1, 0) is torch's causal attention."""
+    with, the last query with the last key; -1 is all, and (-1, 0) is torch's causal attention.
+    `out`: it is `varlen_attn_out`, which writes into a tensor that it is given, and has no
+    gradient."""
 
     __pydantic_config__ = STRICT
     kind: Literal["varlen"] = "varlen"
@@ -26,3 +28,4 @@ class Varlen:
     window: tuple[Reach, Reach] = (-1, -1)
     scale: Scale | None = None
     enable_gqa: bool = False
+    out: bool = False

@@ -97,7 +97,8 @@ def new_bucket(
     wrong in the failure before it was minimized, besides those wrong in `failure` itself; `taken`
     the ids that other causes have: a program may give wrong `dq` by one and wrong `dv` by another.
     """
-    trigger = frozenset(features) if signature.needs_trigger else frozenset()
+    features = telling(frozenset(features), failure)
+    trigger = features if signature.needs_trigger else frozenset()
     wrong = wrong_outputs(failure) | frozenset(outputs)
     name = _digest(signature.strong, *sorted(trigger))
     return Bucket(
@@ -107,13 +108,26 @@ def new_bucket(
         title=signature.title,
         kind=failure.kind.value,
         layer=failure.layer.value if failure.layer else None,
-        trigger=frozenset(features),
+        trigger=features,
         sorts=coarse(features),
         needs_trigger=signature.needs_trigger,
         outputs=wrong,
         aliases=signature.aliases,
         known_issue=known_issue,
     )
+
+
+_READING = re.compile(
+    r"step\.(?:attend|attend_written|product|einsum|mask_scores|position_mask|softmax)(?:\..*)?"
+)
+
+
+def telling(features: frozenset[str], failure: Failure) -> frozenset[str]:
+    """`features`, the program's of a `failure`, without those that say nothing of its cause: a
+    cache is written before attention, however it is spelled, reads from it."""
+    if not wrong_outputs(failure) & WRITTEN:
+        return features
+    return frozenset(name for name in features if not _READING.fullmatch(name))
 
 
 def assign(
@@ -165,6 +179,7 @@ def merge_related(
     found = assign(signature, failure, features, buckets)
     if found is not None:
         return found
+    features = telling(features, failure)
     for bucket in sorted(buckets, key=lambda bucket: bucket.id):
         if bucket.sorts == coarse(features) and (
             _is_the_same_but_for_a_stack(bucket, signature, failure)

@@ -19,7 +19,11 @@ from attnfuzz.corpus.bucket import (
     related,
 )
 from attnfuzz.corpus.signature import Signature, signature
-from attnfuzz.generators.kernels.specs import Flex, Handwritten, Sdpa
+from attnfuzz.generators.kernels.graph.decode import Decode
+from attnfuzz.generators.kernels.graph.steps.attention import Attend, Product, Softmax
+from attnfuzz.generators.kernels.graph.steps.state import PositionMask, Store
+from attnfuzz.generators.kernels.graph.steps.step import Step
+from attnfuzz.generators.kernels.specs import Flex, Graph, Handwritten, Sdpa
 from attnfuzz.generators.model.features import features
 from attnfuzz.generators.model.masks import Causal, Natten, Not, SlidingWindow
 from attnfuzz.generators.model.outcome import (
@@ -182,6 +186,29 @@ def test_a_crash_that_has_lost_its_stack_is_of_the_one_that_has_it(
     bucket = bucket_of(first, program)
     assert (merge_related(*named(second, program), [bucket]) == bucket) is one
     assert merge_related(*named(second, Program()), [bucket]) is None, "it needs other things"
+
+
+def test_how_a_cache_is_read_says_nothing_of_how_it_is_written() -> None:
+    """Attention by SDPA and by hand, of one cache; and two ways to write it."""
+
+    def decoding(*steps: Step) -> Program:
+        return Program(kernel=Graph(decode=Decode(tokens=2), steps=()).with_steps(steps))
+
+    stored = Store(of="k", cache="cache_k", to="keys")
+    mask = PositionMask(like="q", to="mask")
+    fused = Attend(q="q", k="keys", v="keys", to="out", mask="mask")
+    by_hand = (
+        Product(left="q", right="keys", to="scores"),
+        Softmax(of="scores", to="probs", dim=3),
+        Product(left="probs", right="keys", to="out"),
+    )
+    first, other = decoding(stored, mask, fused), decoding(stored, mask, *by_hand)
+    written = decoding(replace(stored, form="index_copy"), mask, fused)
+    for failure, one in ((wrong("cache_k", "out"), True), (wrong("out"), False)):
+        bucket = bucket_of(failure, first)
+        assert (merge_related(*named(failure, other), [bucket]) == bucket) is one
+        bucket = bucket_of(failure, written)
+        assert merge_related(*named(failure, first), [bucket]) is None
 
 
 def test_gradients_are_one_cause_when_any_is_wrong_in_both() -> None:

@@ -20,7 +20,13 @@ from attnfuzz.generators.kernels.graph.decode import Decode
 from attnfuzz.generators.kernels.graph.plainer import alone
 from attnfuzz.generators.kernels.graph.steps.arithmetic import Pointwise
 from attnfuzz.generators.kernels.graph.steps.attention import Attend, Softmax
-from attnfuzz.generators.kernels.graph.steps.state import AttendWritten, PositionMask, Store
+from attnfuzz.generators.kernels.graph.steps.state import (
+    AttendWritten,
+    PositionMask,
+    Store,
+    StoreInPages,
+)
+from attnfuzz.generators.kernels.graph.steps.views import Permute
 from attnfuzz.generators.kernels.specs import Graph
 from attnfuzz.generators.model.codec import dump_program, load_program
 from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Layer, Phase, Raised
@@ -369,3 +375,24 @@ def test_one_cache_is_left_of_two_whichever_is_written_wrongly(wrong: str) -> No
     assert problems(program) == []
     left = simplest(program, lambda one: "index_copy" in dump_program(one))
     assert [type(step) for step in graph_of(left).steps] == [Store, AttendWritten]
+
+
+def test_pages_that_are_written_as_slots_may_be_are_left() -> None:
+    """The way to write stays, whatever it is that the pages are for."""
+    exchanged = (0, 2, 1, 3)
+    steps = (
+        Permute(of="k", to="k", dims=exchanged),
+        StoreInPages(of="k", cache="cache_k", to="keys", form="index_copy"),
+        Permute(of="keys", to="keys", dims=exchanged),
+        AttendWritten(q="q", k="keys", v="keys", to="out"),
+    )
+    paged = Program(kernel=Graph(steps=steps, decode=Decode(slots="pages", cache="blhd", page=2)))
+    assert problems(paged) == []
+    simpler = candidates(paged)
+    kept = [
+        p.kernel.decode
+        for p in simpler
+        if isinstance(p.kernel, Graph)
+        and any(isinstance(step, Store) and step.form == "index_copy" for step in p.kernel.steps)
+    ]
+    assert {one.tokens for one in kept if one and one.slots == "in_order"} == {1, 2}

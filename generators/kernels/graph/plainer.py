@@ -26,8 +26,8 @@ from attnfuzz.generators.kernels.graph.steps.views import Permute
 
 def plainer(graph: Graph, decode: Decode) -> Iterator[Graph]:
     """Without a cache; SDPA over a cache alone, of the simplest kind and then of this one; the
-    steps as they are with simpler writes, with all that is stored as `[B, H, L, D]`, and with the
-    mask of positions where there was none, or without it."""
+    steps as they are with simpler writes, or without pages, with all that is stored as
+    `[B, H, L, D]`, and with the mask of positions where there was none, or without it."""
     yield stateless(graph)
     fewer = Decode(calls=decode.calls, tokens=decode.tokens)
     ring = replace(decode, cache="bhld", spare=0, unwritten="zeros")
@@ -37,15 +37,24 @@ def plainer(graph: Graph, decode: Decode) -> Iterator[Graph]:
         for reads in ("written", "all"):
             yield with_plain_writes(graph, replace(fewer, position=position, reads=reads,
                 cache=decode.cache, window=decode.window))  # fmt: skip
+    if decode.slots == "pages":
+        for tokens in dict.fromkeys((decode.tokens, 2)):
+            slots = replace(decode, slots="in_order", page=Decode().page, tokens=tokens)
+            yield in_order(graph, slots)
+            yield as_heads(in_order(graph, slots), slots)
     yield as_heads(graph, decode)
     for i, step in enumerate(graph.body):
         if isinstance(step, AttendWritten):
-            causal = Attend(q=step.q, k=step.k, v=step.v, to=step.to, mask="mask")
-            mask = PositionMask(like=step.q, to="mask")
-            yield graph.with_steps((*graph.body[:i], mask, causal, *graph.body[i + 1 :]))
+            yield graph.with_steps((*graph.body[:i], *_masked(step), *graph.body[i + 1 :]))
         elif isinstance(step, Attend) and step.mask is not None:
             whole = AttendWritten(q=step.q, k=step.k, v=step.v, to=step.to, scale=step.scale)
             yield graph.with_steps((*graph.body[:i], whole, *graph.body[i + 1 :]))
+
+
+def _masked(step: AttendWritten) -> tuple[Step, Step]:
+    """The same of several tokens, each of which sees what is before it."""
+    mask = PositionMask(like=step.q, to="mask")
+    return mask, Attend(q=step.q, k=step.k, v=step.v, to=step.to, mask="mask")
 
 
 def stateless(graph: Graph) -> Graph:
@@ -97,6 +106,19 @@ def with_plain_writes(graph: Graph, decode: Decode) -> Graph:
         for step in graph.body
     ]
     return replace(graph.with_steps(steps), decode=decode, returns=graph.returns[:1])
+
+
+def in_order(graph: Graph, decode: Decode) -> Graph:
+    """The graph with caches of that kind, which have no pages, written in the same way."""
+    steps: list[Step] = []
+    for step in graph.body:
+        if isinstance(step, StoreInPages):
+            steps.append(Store(of=step.of, cache=step.cache, to=step.to, form=step.form))
+        elif isinstance(step, AttendWritten) and decode.tokens > 1:
+            steps += _masked(step)
+        else:
+            steps.append(step)
+    return replace(graph.with_steps(steps), decode=decode)
 
 
 def _write(decode: Decode, of: str, cache: str, to: str) -> CacheWrite:

@@ -253,6 +253,7 @@ _SORTS = tuple(
         (r"surround\.checkpoint.*", "surround.checkpoint"),
         (r"(kernel\.\w+\.scale)\.(0|negative)", r"\1.le0"),
         (r"block_mask\.block_size.*", "block_mask.block_size"),
+        (r"block_mask\.rebuilt.*", "block_mask.rebuilt"),
         (r"compile\.(eager|aot_eager|inductor)", ""),  # the layer to blame is in the key
         (r"compile\.mode.*", "compile.mode"),
         (r"seed|dirty_memory", ""),

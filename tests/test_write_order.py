@@ -61,3 +61,12 @@ def test_a_wrong_order_shows(name: str, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(flex, "_compute_dq_write_order_from_block_mask", other)
     assert not is_right(PROGRAMS[name])
     assert is_right(replace(PROGRAMS[name], kernel=Flex(block_mask=BlockMaskSpec())))
+
+
+@pytest.mark.parametrize("name", ["descending", "ascending", "adjusted"])
+def test_the_order_is_told_without_the_dense_mask(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `to_dense` has wrong is wrong elsewhere."""
+    monkeypatch.setattr(flex.BlockMask, "to_dense", lambda mask: torch.zeros(1, 1, 1, 1))
+    assert is_right(PROGRAMS[name])

@@ -10,8 +10,8 @@ from __future__ import annotations
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
 
 _NUMBERED = {
-    "ascending": "(blocks.cumsum(-1) - blocks).mT",
-    "descending": "(blocks.flip(-1).cumsum(-1).flip(-1) - blocks).mT",
+    "ascending": "blocks.cumsum(-2) - blocks",
+    "descending": "blocks.flip(-2).cumsum(-2).flip(-2) - blocks",
 }
 
 
@@ -28,18 +28,23 @@ def functions(spec: BlockMaskSpec) -> list[list[str]]:
     if spec.dq_write_order == "none":
         return []
     body = [
-        "blocks = block_mask.to_dense()",
-        f"order = {_NUMBERED[spec.dq_write_order]}",
         "parts = [",
         "    (block_mask.q_num_blocks, block_mask.q_indices, block_mask.dq_write_order),",
         "    (block_mask.full_q_num_blocks, block_mask.full_q_indices, "
         "block_mask.dq_write_order_full),",
         "]",
-        "for count, indices, found in parts:",
-        "    if found is not None:",
-        "        there = torch.arange(indices.shape[-1], device=count.device) < count[..., None]",
-        "        if not torch.equal(order.gather(-1, indices.long())[there], found[there].long()):",
-        "            return False",
+        "parts = [part for part in parts if part[0] is not None]",
+        "blocks, listed = 0, []",
+        "for count, indices, _ in parts:  # of each block of keys, the blocks of queries",
+        "    there = torch.arange(indices.shape[-1], device=count.device) < count[..., None]",
+        "    listed.append(there)",
+        "    blocks = blocks + torch.zeros_like(indices).scatter_add(",
+        "        -1, indices.long(), there.to(indices.dtype)",
+        "    )",
+        f"order = {_NUMBERED[spec.dq_write_order]}",
+        "for (_, indices, found), there in zip(parts, listed):",
+        "    if not torch.equal(order.gather(-1, indices.long())[there], found[there].long()):",
+        "        return False",
         "return True",
     ]
     return [["def in_write_order(block_mask):", *(f"    {line}" for line in body)]]

@@ -21,7 +21,7 @@ from attnfuzz.corpus.bucket import (
 from attnfuzz.corpus.signature import Signature, signature
 from attnfuzz.generators.kernels.graph.decode import Decode
 from attnfuzz.generators.kernels.graph.steps.attention import Attend, Product, Softmax
-from attnfuzz.generators.kernels.graph.steps.state import PositionMask, Store
+from attnfuzz.generators.kernels.graph.steps.state import PositionMask, Store, StoreInPages
 from attnfuzz.generators.kernels.graph.steps.step import Step
 from attnfuzz.generators.kernels.specs import Flex, Graph, Handwritten, Sdpa
 from attnfuzz.generators.model.features import features
@@ -204,11 +204,14 @@ def test_how_a_cache_is_read_says_nothing_of_how_it_is_written() -> None:
     )
     first, other = decoding(stored, mask, fused), decoding(stored, mask, *by_hand)
     written = decoding(replace(stored, form="index_copy"), mask, fused)
+    pages = StoreInPages(of="k", cache="cache_k", to="keys", form="index_copy")
+    paged = Program(kernel=Graph(steps=(pages,), decode=Decode(slots="pages", cache="blhd")))
     for failure, one in ((wrong("cache_k", "out"), True), (wrong("out"), False)):
         bucket = bucket_of(failure, first)
         assert (merge_related(*named(failure, other), [bucket]) == bucket) is one
         bucket = bucket_of(failure, written)
         assert merge_related(*named(failure, first), [bucket]) is None
+        assert features(written) - features(first) <= features(paged)
 
 
 def test_gradients_are_one_cause_when_any_is_wrong_in_both() -> None:

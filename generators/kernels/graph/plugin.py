@@ -12,7 +12,7 @@ from attnfuzz.generators.kernels.graph.refusals import REFUSALS
 from attnfuzz.generators.kernels.graph.spec import Graph, Parameter
 from attnfuzz.generators.kernels.graph.spelling import spelled
 from attnfuzz.generators.kernels.graph.steps.rotary import FREQUENCIES, frequencies
-from attnfuzz.generators.kernels.graph.steps.state import held
+from attnfuzz.generators.kernels.graph.steps.state import StoreInPages, held
 from attnfuzz.generators.kernels.graph.steps.step import Step
 from attnfuzz.generators.kernels.graph.steps.views import Permute
 from attnfuzz.generators.kernels.graph.values import Scope, Value
@@ -219,6 +219,9 @@ class GraphPlugin(KernelPlugin[Graph]):
             yield from choices(step, kind)
             if isinstance(step, Permute) and step.far:
                 yield f"{kind}.far"
+            if isinstance(step, StoreInPages):  # pages are written as slots are
+                yield "step.store"
+                yield from choices(step, "step.store")
 
     def underneath(self, program: Program) -> Iterator[Program]:
         graph = self.spec(program)

@@ -124,10 +124,14 @@ _READING = re.compile(
 
 def telling(features: frozenset[str], failure: Failure) -> frozenset[str]:
     """`features`, the program's of a `failure`, without those that say nothing of its cause: a
-    cache is written before attention, however it is spelled, reads from it."""
-    if not wrong_outputs(failure) & WRITTEN:
-        return features
-    return frozenset(name for name in features if not _READING.fullmatch(name))
+    cache is written before attention, however it is spelled, reads from it; what dropout takes away
+    is counted, for which there have to be enough elements, of whichever extents."""
+    wrong = wrong_outputs(failure)
+    if wrong & WRITTEN:
+        return frozenset(name for name in features if not _READING.fullmatch(name))
+    if wrong == {"excess"}:
+        return frozenset(name for name in features if not name.startswith("shape."))
+    return features
 
 
 def assign(

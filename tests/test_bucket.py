@@ -214,6 +214,26 @@ def test_how_a_cache_is_read_says_nothing_of_how_it_is_written() -> None:
         assert features(written) - features(first) <= features(paged)
 
 
+def test_which_extents_make_enough_elements_to_count_says_nothing() -> None:
+    dropped = Program(kernel=Handwritten(dropout_p=0.5), shape=Shape(q_len=64, kv_len=64))
+    other = replace(dropped, shape=Shape(batch=4, q_heads=8, kv_heads=8))
+    for output, one in (("excess", True), ("out", False)):
+        bucket = bucket_of(wrong(output), dropped)
+        assert (merge_related(*named(wrong(output), other), [bucket]) == bucket) is one
+
+
+def test_where_a_checkpoint_is_around_it_the_cause_is_the_same() -> None:
+    inner = Frame(file="torch/nn/attention/flex_attention.py", function="flex_attention", line=1)
+    around = Frame(file="torch/utils/checkpoint.py", function="checkpoint", line=2)
+    told = Raised(type="ValueError", message="created for another", frames=(inner,))
+    failure = Failure(
+        kind=FailureKind.RUNTIME_ERROR, phase=Phase.EAGER, layer=Layer.EAGER, raised=told
+    )
+    within = replace(failure, raised=replace(told, frames=(around, inner)))
+    program = Program(kernel=Flex())
+    assert signature(within, program).strong == signature(failure, program).strong
+
+
 def test_gradients_are_one_cause_when_any_is_wrong_in_both() -> None:
     only_q = Program(training=Training(wrt=("q",)), mask=Causal())
     only_k = Program(training=Training(wrt=("k",)), mask=Causal())

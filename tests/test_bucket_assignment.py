@@ -9,14 +9,18 @@ from typing import Any
 
 import pytest
 
+from attnfuzz.corpus.bucket import new_bucket
+from attnfuzz.corpus.signature import signature
 from attnfuzz.corpus.store.store import Store
-from attnfuzz.fuzz.campaign.bucket_assignment import assign_bucket
+from attnfuzz.fuzz.campaign.bucket_assignment import assign_bucket, bucket_for
 from attnfuzz.fuzz.campaign.bucket_index import BucketIndex
 from attnfuzz.fuzz.campaign.known_buckets import Known
 from attnfuzz.fuzz.reduce.finding import Finding
 from attnfuzz.generators.methods.specs import Heads
+from attnfuzz.generators.model.features import features
 from attnfuzz.generators.model.masks import Causal
-from attnfuzz.generators.model.program import Mesh, Program, Shape
+from attnfuzz.generators.model.outcome import FailureKind
+from attnfuzz.generators.model.program import Input, Mesh, Program, Shape, Training
 from tests.support.fake_pool import wrong
 
 TWO = Mesh(world_size=2, method=Heads())
@@ -56,3 +60,20 @@ def test_a_bucket_has_three_cases_or_one_of_several_processes(
         buckets.buckets = [bucket]
         again, is_duplicate = assigned(replace(simple, mask=Causal()))
         assert again.id == bucket.id and is_duplicate is not kept
+
+
+def test_a_nan_that_an_input_brings_is_no_cause_of_its_own(tmp_path: Path) -> None:
+    """Whichever was found first: numbers are wrong with it and without it."""
+    plain = Program(mask=Causal())
+    brought = replace(plain, v=Input(values="nan"), training=Training())
+    failure = wrong("out").failure
+    assert failure is not None
+    of_nan = replace(failure, kind=FailureKind.NONFINITE)
+    first = new_bucket(signature(of_nan, brought), of_nan, features(brought))
+    with Store(tmp_path) as store:
+        buckets = BucketIndex(store, tmp_path, Known((), {}))
+        buckets.buckets = [first]
+        found, is_new = bucket_for(Finding.of(plain, wrong("out"), "cpu"), buckets, None)
+        assert (found, is_new) == (first, False)
+        gradient = Finding.of(plain, wrong("dq"), "cpu")
+        assert bucket_for(gradient, buckets, None)[1], "another output"

@@ -22,6 +22,7 @@ from attnfuzz.fuzz.campaign.investigation import Investigation
 from attnfuzz.fuzz.reduce.finding import Finding
 from attnfuzz.generators.model.codec import program_id
 from attnfuzz.generators.model.features import features
+from attnfuzz.generators.model.outcome import FailureKind
 
 
 def assign_bucket(investigation: Investigation, context: Context) -> tuple[Bucket, bool]:
@@ -60,11 +61,19 @@ def bucket_for(
         taken=[bucket.id for bucket in buckets.buckets],
     )
     for old in buckets.buckets:
-        alike = old.strong == fresh.strong and outputs_agree(old, failure)
+        same = old.strong == fresh.strong or _are_numbers(old, fresh)
+        alike = same and outputs_agree(old, failure)
         if alike and old not in buckets.known and assign(found, failure, old.trigger, [fresh]):
             # The old one's program was not minimal: had this come first, it would be of this.
             return old, False
     return fresh, True
+
+
+def _are_numbers(old: Bucket, fresh: Bucket) -> bool:
+    """Whether numbers are wrong in both, of one kernel and layer, NaN or not: where one of the
+    inputs is NaN, so is what else is wrong."""
+    kinds = {FailureKind.WRONG_RESULT.value, FailureKind.NONFINITE.value}
+    return {old.kind, fresh.kind} <= kinds and old.aliases[:1] == fresh.aliases[:1]
 
 
 def flaky_key(row: FailureRow) -> tuple[str, frozenset[str]]:

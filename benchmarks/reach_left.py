@@ -40,9 +40,11 @@ class Left(BaseModel):
     def lines(self, file: str, targets: Iterable[str]) -> dict[str, set[int]]:
         """By family, the lines of `file` that are out of reach on all of `targets`."""
         cards = [TARGETS[name] for name in targets if name != "cpu"]
-        beyond = {"any"}
-        beyond |= set() if any(card.stand_in is None for card in cards) else {"simulated"}
-        beyond |= set() if cards else {"cpu"}
+        beyond = ["any"]
+        if all(card.stand_in is not None for card in cards):
+            beyond.append("simulated")
+        if not cards:
+            beyond.append("cpu")
         return {
             family: numbers(text)
             for family, text in self.files.get(file, {}).items()

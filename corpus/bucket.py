@@ -200,8 +200,8 @@ def merge_related(
 def _is_the_same_but_for_a_stack(bucket: Bucket, signature: Signature, failure: Failure) -> bool:
     """Whether two crashes differ by the stack alone that one of them has (see
     `signature.key_without_stack`)."""
-    stacks = (bucket.needs_trigger, signature.needs_trigger)
-    return is_of_memory(failure) and bucket.aliases == signature.aliases and len(set(stacks)) == 2
+    one_has_it = bucket.needs_trigger != signature.needs_trigger
+    return one_has_it and is_of_memory(failure) and bucket.aliases == signature.aliases
 
 
 def joined(bucket: Bucket, failure: Failure, features: frozenset[str] | None = None) -> Bucket:

@@ -91,7 +91,8 @@ GENERIC_FUNCTIONS = re.compile(
     r"(?:.*\.)?(?:<\w+>|inner|wrapper|wrapped|_fn|fn|dispatch|_dispatch_impl|run|run_node|"
     r"call_function|call_method|call_module|codegen|_?wrap_fx_proxy\w*|forward|backward|_compile\w*|compile\w*|__call__|__init__|"
     r"__torch_dispatch__|__torch_function__|_cached_dispatch_impl|cache_on_self\w*|"
-    r"checkpoint|_checkpoint_without_reentrant_generator|propagate_meta|handle_dispatch|_call_impl|_wrapped_call_impl|realize_into|realize)"
+    r"propagate_meta|handle_dispatch|_call_impl|_wrapped_call_impl|realize_into|realize|"
+    r"checkpoint|_checkpoint_without_reentrant_generator)"
 )
 
 

@@ -53,6 +53,28 @@ def sandbox(executor: Executor) -> Sandbox:
     return executor._sandbox("cpu")
 
 
+@pytest.fixture(scope="module")
+def limited_sandbox() -> Iterator[Sandbox]:
+    """A sandbox of the module's own, for programs that misbehave."""
+    from attnfuzz.actors.sandbox.job import Limits
+    from attnfuzz.actors.sandbox.sandbox import Sandbox
+    from attnfuzz.actors.sandbox.scratch import Scratch
+
+    limits = Limits(memory_mb=2048, file_mb=256, disk_mb=512)
+    with Scratch.create() as made, Sandbox(scratch=made.root, limits=limits) as opened:
+        yield opened
+
+
+@pytest.fixture
+def undisturbed_sandbox(limited_sandbox: Sandbox) -> Iterator[Sandbox]:
+    """`limited_sandbox`, which after each test serves the next program with nothing left of the
+    last."""
+    from tests.support.outcomes import assert_undisturbed
+
+    yield limited_sandbox
+    assert_undisturbed(limited_sandbox)
+
+
 @pytest.fixture
 def scratch() -> Iterator[Path]:
     """An empty folder with a short path (Unix sockets allow 107 bytes), removed afterwards."""

@@ -7,19 +7,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from attnfuzz.actors.sandbox import procs
-from attnfuzz.actors.sandbox.job import Deadlines, Job, Limits
+from attnfuzz.actors.sandbox.job import Deadlines, Job
 from attnfuzz.actors.sandbox.sandbox import Sandbox
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.generators.model.outcome import FailureKind, Phase
 from attnfuzz.generators.model.program import Compile
-from tests.support.outcomes import assert_undisturbed, failing, functions, said
+from tests.support.outcomes import failing, functions, said
 from tests.support.sources import source
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,22 +28,9 @@ HASTY = Job(deadlines=Deadlines(eager=1.0))
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[Sandbox]:
-    with (
-        Scratch.create() as scratch,
-        Sandbox(
-            scratch=scratch.root, limits=Limits(memory_mb=2048, file_mb=256, disk_mb=512)
-        ) as made,
-    ):
-        yield made
-
-
 @pytest.fixture(autouse=True)
-def undisturbed(sandbox: Sandbox) -> Iterator[None]:
-    """After each test the sandbox serves the next program, and nothing is left of the last."""
-    yield
-    assert_undisturbed(sandbox)
+def sandbox(undisturbed_sandbox: Sandbox) -> Sandbox:
+    return undisturbed_sandbox
 
 
 CRASH = (FailureKind.CRASH, Phase.EAGER)
@@ -300,7 +286,6 @@ sys.path[:0] = [{root!r}, {tests!r}]
 from attnfuzz.actors.sandbox.job import Job
 from attnfuzz.actors.sandbox.sandbox import Sandbox
 from attnfuzz.actors.sandbox.scratch import Scratch
-from tests.support.outcomes import assert_undisturbed, failing, functions, said
 from tests.support.sources import source
 scratch = Scratch.create()
 print(scratch.root, scratch.run_id, flush=True)

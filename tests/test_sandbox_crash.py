@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from attnfuzz.actors.sandbox.job import Job, Limits
+from attnfuzz.actors.sandbox.job import Job
 from attnfuzz.actors.sandbox.sandbox import Sandbox
-from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.actors.sandbox.watchdog import GLANCE_S
 from attnfuzz.generators.model.outcome import FailureKind, Phase
-from tests.support.outcomes import assert_undisturbed, failing, functions
+from tests.support.outcomes import failing, functions
 from tests.support.sources import source
 
 JOB = Job()
@@ -21,17 +19,9 @@ CRASH = (FailureKind.CRASH, Phase.EAGER)
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[Sandbox]:
-    limits = Limits(memory_mb=2048, file_mb=256, disk_mb=512)
-    with Scratch.create() as scratch, Sandbox(scratch=scratch.root, limits=limits) as made:
-        yield made
-
-
 @pytest.fixture(autouse=True)
-def undisturbed(sandbox: Sandbox) -> Iterator[None]:
-    yield
-    assert_undisturbed(sandbox)
+def sandbox(undisturbed_sandbox: Sandbox) -> Sandbox:
+    return undisturbed_sandbox
 
 
 @pytest.mark.parametrize("name", ["SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE"])

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
-from attnfuzz.actors.sandbox.job import Job, Limits
+from attnfuzz.actors.sandbox.job import Job
 from attnfuzz.actors.sandbox.sandbox import Sandbox
-from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.generators.model.outcome import FailureKind, Phase
-from tests.support.outcomes import assert_undisturbed, failing, said
+from tests.support.outcomes import failing, said
 from tests.support.sources import source
 
 JOB = Job()
@@ -20,17 +18,9 @@ JOB = Job()
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[Sandbox]:
-    limits = Limits(memory_mb=2048, file_mb=256, disk_mb=512)
-    with Scratch.create() as scratch, Sandbox(scratch=scratch.root, limits=limits) as made:
-        yield made
-
-
 @pytest.fixture(autouse=True)
-def undisturbed(sandbox: Sandbox) -> Iterator[None]:
-    yield
-    assert_undisturbed(sandbox)
+def sandbox(undisturbed_sandbox: Sandbox) -> Sandbox:
+    return undisturbed_sandbox
 
 
 def test_memory_is_limited(sandbox: Sandbox) -> None:

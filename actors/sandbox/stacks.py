@@ -34,7 +34,7 @@ def tail(path: Path, size: int = EVIDENCE_BYTES) -> str:
         return ""
 
 
-def size(path: Path) -> int:
+def size_of(path: Path) -> int:
     """Its bytes; 0 when there is no such file."""
     try:
         return path.stat().st_size

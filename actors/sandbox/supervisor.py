@@ -134,7 +134,7 @@ class Supervisor:
     def _end_if_stuck(self) -> None:
         """Ends a program that has had a fatal signal once nothing more of its native stack has come
         from one look to the next."""
-        printed = stacks.size(self.attempt.directory / confine.STDERR)
+        printed = stacks.size_of(self.attempt.directory / confine.STDERR)
         if printed == self.attempt.crash_printed:
             self.end_now()
         self.attempt.crash_printed = printed

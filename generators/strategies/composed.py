@@ -84,8 +84,11 @@ class Composed(Drawing):
         """A score modification, if the kernel takes one."""
         return None
 
-    def learned_score_mod(self, draw: Draw, shape: Shape, backend: str) -> ScoreMod | None:
-        """Now and then, one that captures all that has a gradient."""
+    def learned_score_mod(
+        self, draw: Draw, shape: Shape, backend: str, trains: bool
+    ) -> ScoreMod | None:
+        """Now and then, one that captures a table with a gradient: all that has one, unless
+        `trains`."""
         return None
 
     def double_backward(self, backend: str) -> bool:
@@ -132,10 +135,10 @@ class Composed(Drawing):
             shape = self.fit_forward(shape)
         mask = self._mask(draw, shape)
         score_mod = None
-        if training is None and transform == "none" and refusal is None:
-            score_mod = self.learned_score_mod(draw, shape, backend)
+        if transform == "none" and refusal is None:
+            score_mod = self.learned_score_mod(draw, shape, backend, training is not None)
         if score_mod is not None:
-            training = Training(wrt=())
+            training = training or Training(wrt=())
         else:
             score_mod = self.score_mod(draw, shape, training is not None)
         setting = Setting(

@@ -54,7 +54,7 @@ class Drawing(Composed):
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
         self.trains = self.gpu
-        self.table_trains = one_in(3) if self.has("training") else st.just(False)
+        self.table_trains = one_in(6 if self.gpu else 3) if self.has("training") else st.just(False)
         self.has_mask = weighted((1, "none"), *self.causal, (4, "tree"))
         self.has_score = weighted((4, False), (5, True))
         self.transform = weighted((1, "vmap"), (1, "grad"), (1, "jvp"))
@@ -221,9 +221,12 @@ class Drawing(Composed):
     def score_mod(self, draw: Draw, shape: Shape, trains: bool) -> ScoreMod | None:
         return self.scores.draw(draw, shape, learnable=trains) if draw(self.has_score) else None
 
-    def learned_score_mod(self, draw: Draw, shape: Shape, backend: str) -> ScoreMod | None:
-        learns = not self.gpu and backend != "inductor" and draw(self.table_trains)
-        return self.scores.learned(draw, shape) if learns else None
+    def learned_score_mod(
+        self, draw: Draw, shape: Shape, backend: str, trains: bool
+    ) -> ScoreMod | None:
+        # A CPU trains a table alone, and not with Inductor.
+        possible = self.gpu or not (trains or backend == "inductor")
+        return self.scores.learned(draw, shape) if possible and draw(self.table_trains) else None
 
     def float64(self, backend: str) -> bool:
         return backend != "inductor"

@@ -8,8 +8,8 @@ original = F.multi_head_attention_forward
 def faulty(*args, average_attn_weights=True, **options):
     out, weights = original(*args, average_attn_weights=False, **options)
     if weights is not None and average_attn_weights:
-        heads = weights.size(1)
-        weights = weights[:, : heads - (heads > 2)].mean(dim=1)
+        heads = weights.size(-3)
+        weights = weights.narrow(-3, 0, heads - (heads > 2)).mean(dim=-3)
     return out, weights
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +16,7 @@ import pytest
 
 from attnfuzz.actors.sandbox import procs
 from attnfuzz.actors.sandbox.job import Deadlines, Job
-from attnfuzz.actors.sandbox.sandbox import Sandbox
+from attnfuzz.actors.sandbox.sandbox import Sandbox, SandboxError
 from attnfuzz.actors.sandbox.scratch import Scratch
 from attnfuzz.generators.model.outcome import FailureKind, Phase
 from attnfuzz.generators.model.program import Compile
@@ -311,3 +313,22 @@ def test_nothing_outlives_a_killed_owner(running: int) -> None:
         time.sleep(0.1)
     assert procs.marked("ATTNFUZZ_RUN", run_id) == []
     assert not Path(root).exists()
+
+
+def test_a_folder_that_is_removed_meanwhile_is_no_failure_of_the_program(scratch: Path) -> None:
+    body = """
+    import os
+    open("here", "w").close()
+    while os.path.exists("here"): pass
+    os._exit(1)
+"""
+
+    def remove() -> None:
+        while not (running := [*scratch.glob("s*/r*/here")]):
+            time.sleep(0.05)
+        shutil.rmtree(running[0].parent.parent)
+
+    with Sandbox(scratch=scratch) as sandbox:
+        threading.Thread(target=remove, daemon=True).start()
+        with pytest.raises(SandboxError, match="was removed while a program ran"):
+            sandbox.run(source(body), JOB)

@@ -184,6 +184,8 @@ class Sandbox:
         try:
             self._write(attempt, source)
             yield attempt
+            if not self._folder.exists():  # nothing that is said of the program can be relied on
+                raise SandboxError(f"{self._folder}: was removed while a program ran")
         finally:
             remove_tree(attempt.directory)
         if not attempt.told:

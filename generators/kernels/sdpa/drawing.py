@@ -54,7 +54,7 @@ class Drawing(Composed):
         self.drops_row = one_in(2)
         self.hides_keys = one_in(8) if self._may("sdpa.ranks") else st.just(False)
         self.dropped = Dropout(self.swarm)
-        self.warns = one_in(4)
+        self.warns = one_in(2)
 
     def draw(self, draw: Draw, backend: str) -> Program:
         p = self.dropped.draw(draw, super().draw(draw, backend))

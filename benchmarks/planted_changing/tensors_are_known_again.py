@@ -19,6 +19,8 @@ def faulty(function=None, **options):
     compiled, given, last = original(function, **options), [], []
 
     def call(*args):
+        if torch.compiler.is_compiling():  # inside another one
+            return compiled(*args)
         if given and [id(known()) for known in given] == [id(arg) for arg in args]:
             return tree_map_only(torch.Tensor, torch.clone, last[0])
         given.clear()

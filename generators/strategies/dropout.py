@@ -12,8 +12,9 @@ from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.strategies.draws import Draw, one_in, weighted
 from attnfuzz.generators.strategies.swarm import Swarm
 
-OFTEN = {"sdpa_forms": 3, "inductor-handwritten": 6}
-"""Of how many programs of a profile one has dropout: Inductor's fusions have patterns with it."""
+OFTEN = {"sdpa_forms": 3, "inductor-handwritten": 6, "fusion": 1}
+"""Of how many programs of a profile one has dropout, where its kernels have any: Inductor's fusions
+have patterns with it."""
 
 LONGEST = 300
 """Lkv: it adds to the head dimension of v."""

@@ -35,7 +35,7 @@ class Programs:
 
     def __init__(self, swarm: Swarm) -> None:
         profile = PROFILES[swarm.profile]
-        enabled = [kernel for kernel, _ in profile.kernels if swarm.has(f"kernel.{kernel}")]
+        enabled = [kernel for kernel, _ in profile.kernels if swarm.has_kernel(kernel)]
         kernels = [(weight, kernel) for kernel, weight in profile.kernels]
         self.kernel = weighted(*(allowed(kernels, enabled) or kernels))
         self.backend = weighted(

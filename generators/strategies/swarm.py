@@ -183,7 +183,12 @@ PROFILES: dict[str, Profile] = {
         lite=9,
         family="decode",
     ),
-    "fusion": Profile((("graph", 1),), (("none", 1), ("inductor", 9)), lite=81, family="idiom"),
+    "fusion": Profile(
+        (("graph", 3), ("handwritten", 1)),
+        (("none", 1), ("inductor", 9)),
+        lite=81,
+        family="idiom",
+    ),
     "sdpa_forms": Profile(
         (("sdpa", 5), ("nested_sdpa", 4), ("handwritten", 3)),
         (("none", 16), ("eager", 1), ("aot_eager", 3), ("inductor", 3)),
@@ -275,6 +280,11 @@ class Swarm:
     def has(self, name: str) -> bool:
         """Whether the feature `name` may appear."""
         return name in self.features
+
+    def has_kernel(self, name: str) -> bool:
+        """Whether programs of a kernel of the profile may appear; one that is no feature may."""
+        feature = f"kernel.{name}"
+        return feature in self.features or feature not in FEATURES
 
     def rarity(self, n: int) -> int:
         """How rare a mode or a changing argument is: one in `n` programs, and in the profile

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -326,7 +325,9 @@ def test_a_folder_that_is_removed_meanwhile_is_no_failure_of_the_program(scratch
     def remove() -> None:
         while not (running := [*scratch.glob("s*/r*/here")]):
             time.sleep(0.05)
-        shutil.rmtree(running[0].parent.parent)
+        folder = running[0].parent
+        away = folder.parent.rename(scratch / "away")  # at once, as the program may end before
+        (away / folder.name / "here").unlink()
 
     with Sandbox(scratch=scratch) as sandbox:
         threading.Thread(target=remove, daemon=True).start()

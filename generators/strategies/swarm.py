@@ -184,7 +184,7 @@ PROFILES: dict[str, Profile] = {
         family="decode",
     ),
     "fusion": Profile(
-        (("graph", 3), ("handwritten", 1)),
+        (("graph", 2), ("handwritten", 1)),
         (("none", 1), ("inductor", 9)),
         lite=81,
         family="idiom",
@@ -310,7 +310,7 @@ def swarm_for(
         return Swarm(profile, functions=functions, place=place)
     chosen = [name for name in FEATURES if random.random() < 1 / 2]
     wanted = [f"kernel.{kernel}" for kernel, _ in PROFILES[profile].kernels]
-    if not any(name in chosen for name in wanted):
+    if not any(name in chosen or name not in FEATURES for name in wanted):
         chosen += wanted
     chosen += [name for name in PROFILES[profile].about if random.random() < 3 / 4]
     features = tuple(name for name in FEATURES if name in chosen)

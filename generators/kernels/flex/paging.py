@@ -59,17 +59,17 @@ def reserved(spec: BlockMaskSpec, scene: Scene) -> list[str]:
         f"paged = PagedAttention({pages(spec, call)}, {page}, {entries}, "
         f'device="{scene.inputs_device}")'
     ]
-    if paged.first:
-        lines += _for_entries(f"range({paged.first})", f"reserve({{}}, torch.tensor([{page}]))")
-    own = f"range({paged.first}, {entries})" if paged.first else f"range({entries})"
+    own = (paged.first, entries)
+    lines += _for_entries((0, paged.first), f"reserve({{}}, torch.tensor([{page}]))")
     if paged.erased:
         lines += _for_entries(own, f"reserve({{}}, torch.tensor([{page}]))")
         lines += _for_entries(own, "erase({})")
-    tokens, each = call.kv_idx, list[str]()
-    if paged.parts == 2:
-        each, tokens = [f"for tokens in ({_half(call.kv_idx)}, {call.kv_idx}):"], "tokens"
+    tokens = "tokens" if paged.parts == 2 else call.kv_idx
     loop = _for_entries(own, f"reserve({{}}, torch.tensor([{tokens}]))")
-    lines += [*each, *(("    " if each else "") + line for line in loop)]
+    if paged.parts == 2:
+        lines.append(f"for tokens in ({_half(call.kv_idx)}, {call.kv_idx}):")
+        loop = [f"    {line}" for line in loop]
+    lines += loop
     if paged.kv_len:
         lines.append(f"kv_len = torch.full(({call.b},), {call.kv_idx})")
     return lines
@@ -79,9 +79,13 @@ def _half(length: Size) -> Size:
     return length // 2 if isinstance(length, int) else f"{length} // 2"
 
 
-def _for_entries(which: str, call: str) -> list[str]:
-    called = f"paged.{call.format('torch.tensor([entry])')}"
-    return [f"for entry in {which}:", f"    {called}"]
+def _for_entries(which: tuple[int, Size], call: str) -> list[str]:
+    """`call` for the entries from the first number up to the other: without a loop for one."""
+    first, end = which
+    if isinstance(end, int) and end - first < 2:
+        return [f"paged.{call.format(f'torch.tensor([{entry}])')}" for entry in range(first, end)]
+    entries = f"range({commas((first, end)) if first else end})"
+    return [f"for entry in {entries}:", f"    paged.{call.format('torch.tensor([entry])')}"]
 
 
 def names(spec: BlockMaskSpec, scene: Scene) -> list[str]:

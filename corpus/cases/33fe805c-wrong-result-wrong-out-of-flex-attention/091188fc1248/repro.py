@@ -23,10 +23,8 @@ q = torch.randn(1, 1, 16, 16)
 k = torch.randn(1, 1, 16, 16)
 v = torch.randn(1, 1, 16, 16)
 paged = PagedAttention(2, 128, 2, device="cpu")
-for entry in range(1):
-    paged.reserve(torch.tensor([entry]), torch.tensor([128]))
-for entry in range(1, 2):
-    paged.reserve(torch.tensor([entry]), torch.tensor([16]))
+paged.reserve(torch.tensor([0]), torch.tensor([128]))
+paged.reserve(torch.tensor([1]), torch.tensor([16]))
 kv_len = torch.full((1,), 16)
 block_mask = create_block_mask(mask_mod, 1, None, 16, 16, device="cpu")
 block_mask = paged.convert_logical_block_mask(block_mask, torch.arange(1, 2), kv_len=kv_len)

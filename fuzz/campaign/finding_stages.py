@@ -291,6 +291,7 @@ class TryingVariants(FindingStage):
     name = "variants"
 
     def __init__(self, investigation: Investigation, context: Context) -> None:
+        investigation.settled = True
         self._variants = context.variants(investigation)
         super().__init__(investigation, context, self._variants)
 

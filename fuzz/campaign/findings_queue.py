@@ -168,8 +168,9 @@ class FindingsQueue:
         return self._clock() if row.runs else self._unrun.begin(row.program_id, seconds)
 
     def _alike(self, row: FailureRow) -> list[Investigation]:
-        """The other findings of its key that are in the queue or under investigation."""
-        there = (*self._context.active, *self._queue)
+        """The other findings of its key that are in the queue or under investigation, and whose
+        buckets are still to be told."""
+        there = (one for one in (*self._context.active, *self._queue) if not one.settled)
         return [one for one in there if alike(one.row) == alike(row) and one.row is not row]
 
     def _explained_by(self, row: FailureRow) -> Bucket | None:
@@ -337,6 +338,8 @@ class FindingsQueue:
             return self._wait_to_be_minimized(investigation)
         if following.stage is not None:
             self._stages[investigation.id] = following.stage
+            if investigation.settled:
+                self._look_at_those_behind(investigation)
             return
         self._parked += following.parked
         self._leave(investigation)
@@ -357,8 +360,12 @@ class FindingsQueue:
         self._behind.put(row)
 
     def _leave(self, investigation: Investigation) -> None:
-        """Out of the queue; those that waited for its bucket are looked at again."""
         self._take_out(investigation)
+        if not investigation.settled:  # else they were looked at when it was
+            self._look_at_those_behind(investigation)
+
+    def _look_at_those_behind(self, investigation: Investigation) -> None:
+        """Those that waited for its bucket are looked at again."""
         known = investigation.is_known(self.buckets.keys())
         for row in self._behind.take(investigation.row):
             self._unrun.end(row.program_id, behind=True, known=known)

@@ -32,7 +32,8 @@ class Investigation:
     what one run of a candidate may take, in seconds, `since` when it was found, on the campaign's
     clock, `cpu_s` what its stages have taken, by their names. Counterfactuals of its `suspects`
     have `attributed` it to a bucket, or have `told_apart` it from them all; there are none once
-    they have been tried. Two are equal only when they are the same one."""
+    they have been tried. It is `settled` once its script was run: what is left are its variants.
+    Two are equal only when they are the same one."""
 
     row: FailureRow
     known: KnownIssue | None
@@ -43,6 +44,7 @@ class Investigation:
     bucket: Bucket | None = None
     attributed: Bucket | None = None
     told_apart: bool = False
+    settled: bool = False
     cpu_s: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -87,11 +89,12 @@ class Investigation:
 
     def rank(
         self, kinds: Collection[str], keys: Collection[str], now: float
-    ) -> tuple[bool, bool, bool, bool, bool, int, bool, int, int]:
+    ) -> tuple[bool, bool, bool, bool, bool, bool, int, bool, int, int]:
         """What is known comes last, once it was run: see `is_known`. Expensive findings after cheap
-        ones. Then what has waited too long for its first run, what is minimized, what is cheap and
-        has to be confirmed, what costs less, of what costs alike what is of none of the `kinds`
-        that have a bucket, then the worst, in the order they were found.
+        ones, and of either what is settled last: variants are no causes. Then what has waited too
+        long for its first run, what is minimized, what is cheap and has to be confirmed, what costs
+        less, of what costs alike what is of none of the `kinds` that have a bucket, then the worst,
+        in the order they were found.
 
         The cost is that of one candidate, all its attempts together, as a power of four of seconds:
         a crash that shows in one run of five would else hold up ten findings that always show.
@@ -105,5 +108,5 @@ class Investigation:
         known = self.is_known(keys) and not overdue
         minimized = self.bucket is not None
         unconfirmed = not finding.runs and self.candidate_s < CHEAP_S
-        begun_by = (known, self.expensive, not late, not minimized, not unconfirmed)
+        begun_by = (known, self.expensive, self.settled, not late, not minimized, not unconfirmed)
         return (*begun_by, cost, kind in kinds, SEVERITY[kind], number)

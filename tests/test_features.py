@@ -81,6 +81,10 @@ def test_the_default_program_has_none() -> None:
         ({"packed": "qkv", "autocast": "bfloat16", "dirty_memory": True, "transform": "vmap"},
          {"packed.qkv", "autocast.bfloat16", "dirty_memory", "transform.vmap"}),
         ({"surround": Surround(rope=True)}, {"surround.rope"}),
+        (
+            {"surround": Surround(rope=True, rope_interleaved=True)},
+            {"surround.rope", "surround.rope_interleaved"},
+        ),
         ({"surround": Surround(epilogue="scaled")}, {"surround.epilogue"}),
         ({"mesh": Mesh(plain_mask=True)}, {"mesh", "mesh.plain_mask"}),
         ({"mesh": Mesh(world_size=2, ranks="processes")},

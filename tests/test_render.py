@@ -173,6 +173,7 @@ PROGRAMS = {
     "module-jvp": Program(
         surround=Surround(rope=True, qk_norm=True), transform="jvp", kernel=Sdpa(backend="math")
     ),
+    "module-interleaved": Program(surround=Surround(rope=True, rope_interleaved=True)),
     "module-projected": Program(
         surround=Surround(projections=True, rope=True), shape=SMALL, training=Training(),
         kernel=Sdpa(enable_gqa=True),

@@ -195,6 +195,10 @@ VARIANTS: dict[str, Program] = {
     "grad": plain(transform="grad"),
     "jvp": plain(transform="jvp"),
     "module": plain(surround=Surround(projections=True, rope=True, qk_norm=True)),
+    "interleaved": plain(surround=Surround(rope=True, rope_interleaved=True)),
+    "interleaved-vmap": plain(
+        transform="vmap", surround=Surround(rope=True, rope_interleaved=True)
+    ),
     "module-trained": plain(surround=Surround(projections=True), training=TRAINED),
     "module-self": plain(
         surround=Surround(projections=True), shape=replace(SHAPE, q_len=12), training=TRAINED

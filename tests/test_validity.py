@@ -100,6 +100,7 @@ BROKEN: list[tuple[str, Program]] = [
     ("k.values", Program(kernel=Handwritten(), k=NAN_KEYS)),
     ("k.values", Program(kernel=Handwritten(), mask=Causal(), k=NAN_KEYS, training=Training())),
     ("surround.rope", Program(shape=Shape(head_dim=7), surround=Surround(rope=True))),
+    ("surround.rope_interleaved", Program(surround=Surround(rope_interleaved=True))),
     (
         "surround.epilogue",
         Program(shape=Shape(v_head_dim=8), surround=Surround(epilogue="residual")),

@@ -94,7 +94,8 @@ class Input:
 class Surround:
     """The attention module around the kernel: with `projections`, x `[B, Lq, Hq * D]` (and context
     `[B, Lkv, Hq * D]` when Lq != Lkv) are projected to q, k, v, and the result is projected back.
-    `rope` rotates q and k (D even, float32 tables), `qk_norm` is an RMS norm over D of both.
+    `rope` rotates q and k (D even, float32 tables): pairs are i and i + D / 2, or 2 i and 2 i + 1
+    (`rope_interleaved`). `qk_norm` is an RMS norm over D of both.
     `epilogue` is what becomes of the result `[B, Hq, Lq, Dv]` first: halved (`scaled`), q added
     (`residual`), or multiplied by the sigmoid of q (`gated`); the last two need Dv = D.
     `checkpoint`: activation checkpointing around all of it (non-reentrant `full`, `selective`
@@ -110,6 +111,7 @@ class Surround:
     __pydantic_config__ = STRICT
     projections: bool = False
     rope: bool = False
+    rope_interleaved: bool = False
     qk_norm: bool = False
     epilogue: Literal["none", "scaled", "residual", "gated"] = "none"
     checkpoint: Literal["none", "full", "selective", "reentrant"] = "none"

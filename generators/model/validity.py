@@ -184,6 +184,8 @@ def _not_finite(p: Program) -> Iterator[Problem]:
 def _surround(p: Program) -> Iterator[Problem]:
     if p.surround.rope and p.shape.head_dim % 2:
         yield Problem("surround.rope", f"expected an even head_dim, got {p.shape.head_dim}")
+    if p.surround.rope_interleaved and not p.surround.rope:
+        yield Problem("surround.rope_interleaved", "expected false where there is no rope")
     if p.surround.checkpoint != "none" and p.transform != "none":
         yield Problem("transform", "expected none within a checkpoint")
     yield from _epilogue(p)

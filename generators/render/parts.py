@@ -24,6 +24,7 @@ from attnfuzz.generators.render.run import Run
 from attnfuzz.generators.render.scene import Scene, indented
 from attnfuzz.generators.render.surround import (
     ROPE,
+    ROPE_INTERLEAVED,
     projected_inputs,
     projected_names,
     rope_inputs,
@@ -115,7 +116,9 @@ class Parts:
     @property
     def rope(self) -> list[Block]:
         """The function that applies RoPE, if the program uses it."""
-        return [ROPE.splitlines()] if self.program.surround.rope else []
+        surround = self.program.surround
+        text = ROPE_INTERLEAVED if surround.rope_interleaved else ROPE
+        return [text.splitlines()] if surround.rope else []
 
     @property
     def parameter_names(self) -> list[str]:

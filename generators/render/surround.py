@@ -17,6 +17,15 @@ def rope(x, cos, sin):
     return torch.cat((x1 * cos - x2 * sin, x2 * cos + x1 * sin), dim=-1).to(x.dtype)
 '''
 
+ROPE_INTERLEAVED = '''\
+def rope(x, cos, sin):
+    """Rotate neighbours in the last dimension by each position's angles."""
+    cos, sin = cos[: x.shape[-2]], sin[: x.shape[-2]]
+    x1, x2 = x[..., ::2], x[..., 1::2]
+    out = torch.stack((x1 * cos - x2 * sin, x2 * cos + x1 * sin), dim=-1)
+    return out.flatten(-2).to(x.dtype)
+'''
+
 
 def projected_names(scene: Scene) -> list[str]:
     """The arguments in place of q, k, v."""

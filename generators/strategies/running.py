@@ -231,6 +231,8 @@ class Running:
         """`alone`: q, k and v are inputs of their own, hence not projected. `moved`: the kernel's
         result is not `[B, Hq, Lq, Dv]` unless it is projected."""
         surround = self._projected(draw, shape, alone)
+        if surround.rope and draw(self.flag):
+            surround = replace(surround, rope_interleaved=True)
         if (moved and not surround.projections) or not draw(self.has_epilogue):
             return surround
         alike = shape.v_head_dim in (None, shape.head_dim)

@@ -56,9 +56,13 @@ class Attending:
         self.b, self.ways, self.form = builder, ways, form
         self.draw = builder.draw
 
-    def attend(self, q: str, k: str, v: str, to: str, mask: str | None) -> None:
-        """One attention, `[B, Hq, Lq, Dv]`."""
-        if self.draw(self.ways.fused) and self._fused(q, k, v, to, mask):
+    def attend(
+        self, q: str, k: str, v: str, to: str, mask: str | None, fused: bool | None = None
+    ) -> None:
+        """One attention, `[B, Hq, Lq, Dv]`; `fused`: whether SDPA is called, where it can be."""
+        if fused is None:
+            fused = self.draw(self.ways.fused)
+        if fused and self._fused(q, k, v, to, mask):
             return
         self.by_hand(q, k, v, to, mask)
 

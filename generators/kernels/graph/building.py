@@ -58,7 +58,7 @@ class Forms:
         self.backwards = weighted((2, "flip"), (2, "index"), (1, "index_select"))
         self.places = {rank: st.sampled_from(range(rank)) for rank in range(1, 6)}
         self.rotated = one_in(3) if has("graph.rotary") else st.just(False)
-        self.rotation = weighted((3, "halves"), (2, "interleaved"), (1, "complex"))
+        self.rotation = weighted((2, "halves"), (2, "interleaved"), (1, "complex"))
 
 
 @dataclass

@@ -36,7 +36,7 @@ ATTENTIONS = 3
 FAMILIES: tuple[tuple[str, str | None, tuple[int, int, int]], ...] = (
     ("single", None, (8, 8, 4)), ("idiom", None, (2, 24, 2)),
     ("cross", "graph.several", (3, 3, 3)), ("split", "graph.several", (3, 5, 5)),
-    ("sink", "graph.several", (2, 3, 6)), ("shared", "graph.several", (2, 3, 3)),
+    ("sink", "graph.several", (2, 3, 6)), ("shared", "graph.several", (3, 4, 4)),
     ("layers", "graph.several", (2, 3, 3)), ("projected", "graph.projected", (8, 8, 14)),
     ("decode", "graph.state", (8, 6, 2)),
 )  # fmt: skip

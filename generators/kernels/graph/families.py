@@ -40,6 +40,7 @@ class Families:
     merge = weighted((2, "logaddexp"), (1, "sigmoid"))
     form = weighted((1, "rms_norm"), (1, "layer_norm"))
     gated = one_in(4)
+    other_keys = weighted((1, True), (1, False))
     further = one_in(3)
     times = weighted((3, 2), (1, 3))
 
@@ -93,17 +94,21 @@ class Families:
         return self.b.arguments[name]
 
     def shared(self) -> None:
-        """Two attentions with the same keys, values and mask, of q and of q backwards or q2; their
-        difference is taken (differential attention: Ye et al., 2024)."""
+        """Two attentions of the same q and v. With other keys and the same mask: their difference
+        is taken (differential attention: Ye et al., 2024). With the same keys and no mask, perhaps
+        another scale: their sum (local beside global attention)."""
         self._arranged()
-        k2 = self.b.another("k2", "k", self._given("k"))
-        self.b.arrange(k2, self.at.given, "Hkv", "D")
-        self.attending.attend("q", "k", "v", "out", self.at.mask)
-        self.attending.attend("q", "k2", "v", "out2", self.at.mask)
+        k2, mask, fused = "k", None, self.draw(self.attending.ways.fused)
+        if self.draw(self.other_keys):
+            k2, mask = self.b.another("k2", "k", self._given("k")), self.at.mask
+            self.b.arrange(k2, self.at.given, "Hkv", "D")
+        self.attending.attend("q", "k", "v", "out", self.at.mask, fused)
+        self.attending.attend("q", k2, "v", "out2", mask, fused)
         if self.also:
             self.returns = ("out", "out2")
         else:
-            self.b.add(Binary(left="out", right="out2", to="out", op="-"))
+            op: Any = "-" if k2 == "k2" else "+"
+            self.b.add(Binary(left="out", right="out2", to="out", op=op))
         self.b.hand_back("out", self.at.returned)
 
     def split_keys(self) -> None:

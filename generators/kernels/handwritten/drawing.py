@@ -27,7 +27,7 @@ class Drawing(Composed):
         self.usual = st.booleans()
         self.usual_scaling = weighted((1, "div"), (1, "mul"))
         self.product = weighted(
-            (6, "matmul"), (2, "einsum"), (2, "bmm"), (1, "baddbmm"), (1, "rank5")
+            (6, "matmul"), (2, "einsum"), (2, "bmm"), (2, "baddbmm"), (1, "rank5")
         )
         self.transpose = weighted((3, "transpose"), (1, "mT"), (1, "permute"))
         self.scaling = weighted(
@@ -61,6 +61,10 @@ class Drawing(Composed):
                 softmax="functional",
                 transposed=False,
             )
+        elif spec.product == "baddbmm" and draw(self.usual):
+            # As BLOOM writes it: the scaled product is added to the mask.
+            masking = "add" if at.mask is not None else spec.masking
+            spec = replace(spec, scaling="mul", scale_as="constant", masking=masking)
         whole = spec.scaling in DIVIDED and whole_divisor(spec.scale, at.shape.head_dim)
         if spec.scale_as == "integer" and not whole:
             return replace(spec, scale_as="constant")

@@ -53,12 +53,13 @@ def test_the_block_that_rounding_hits_worst_goes_for_all() -> None:
     assert with_noise.blocks[1] == pytest.approx(4 * 0.5 + 4 * EPS)
 
 
-def test_where_values_cancel_to_nothing_all_have_the_budget_of_the_whole() -> None:
-    expected = torch.cat([LARGE, torch.zeros(BLOCK)]).double()
+@pytest.mark.parametrize("left", [0.0, 1e-15], ids=["nothing", "what float64 leaves"])
+def test_where_values_cancel_to_nothing_all_have_the_budget_of_the_whole(left: float) -> None:
+    expected = torch.cat([LARGE, torch.full((BLOCK,), left)]).double()
     rounded = ErrorBudget(expected, [expected + 0.25], ALL, EPS, 0.0).without_noise()
     assert rounded.blocks.tolist() == pytest.approx([rounded.whole] * 2)
     exact = ErrorBudget(expected, [expected], ALL, EPS, 0.0).without_noise()
-    assert exact.blocks.tolist() == pytest.approx([exact.whole, 0.0])
+    assert exact.blocks.tolist() == pytest.approx([exact.whole, 4 * EPS * left])
 
 
 def test_what_is_not_judged_makes_no_budget() -> None:

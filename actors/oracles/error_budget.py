@@ -18,8 +18,8 @@ and never more than that of the whole. The yardstick's and the noise's are the l
 block over its max |expected|, of the worst block: which one rounding hits worst (two scores that
 are nearly equal in a saturated softmax) is chance. Noise there is some seven times the yardstick's
 (bfloat16, causal, 1,024 positions, forward and backward), so four of it are no less. A block whose
-expected values all cancel to 0 where yardstick or noise do not says nothing of relative errors: all
-have the budget of the whole then.
+expected values all cancel to 0, but for what float64 leaves, where yardstick or noise do not says
+nothing of relative errors: all have the budget of the whole then.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ import torch
 FACTOR = 10.0
 OF_NOISE = 4.0
 FLOOR = 4.0
+CANCELLED = 1e-14
+"""What is smaller than the largest value by this is what rounding in float64 leaves of a 0."""
 BLOCK = 256
 """Elements. Of fewer the worst relative error would be chance more than rounding."""
 
@@ -84,7 +86,9 @@ class ErrorBudget:
     def _budgets(self, noise: torch.Tensor) -> Budgets:
         floor = FLOOR * (self._eps * self._largest + self._smallest)
         whole = FACTOR * float(torch.maximum(self._spread, noise).max()) + float(floor.max())
-        worst = torch.maximum(FACTOR * self._spread, OF_NOISE * noise) / self._largest
+        cancelled = self._largest <= CANCELLED * self._largest.max()
+        worst = torch.maximum(FACTOR * self._spread, OF_NOISE * noise)
+        worst = worst / torch.where(cancelled, 0.0, self._largest)
         own = worst.nan_to_num(nan=0.0, posinf=torch.inf).max() * self._largest + floor
         own = own.nan_to_num(nan=torch.inf, posinf=torch.inf)  # inf * 0
         return Budgets(whole, own.clamp(max=whole))

@@ -1,13 +1,15 @@
-"""What is stored as `[B, L, H * D]` is tried as `[B, L, H, D]`, as most of what is known is."""
+"""Graphs are tried as most of what is known is: stored as `[B, L, H, D]`, or SDPA alone."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from attnfuzz.generators.kernels.graph.arranging import arranged
-from attnfuzz.generators.kernels.graph.spec import Graph
-from attnfuzz.generators.kernels.graph.steps.attention import Product, Softmax
+from attnfuzz.generators.kernels.graph.spec import Graph, MaskForm
+from attnfuzz.generators.kernels.graph.steps.attention import Attend, Product, Softmax
 from attnfuzz.generators.kernels.graph.steps.views import Permute, Unflatten
+from attnfuzz.generators.kernels.sdpa.spec import Sdpa
+from attnfuzz.generators.model.masks import Causal
 from attnfuzz.generators.model.program import BSHD, Compile, Input, Program, Shape
 from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.shrink.candidates import candidates
@@ -51,3 +53,11 @@ def test_keys_that_are_laid_out_in_one_step_are_told_from_a_transposition() -> N
     moves = [(0, 1, 3, 2), (0, 2, 1, 3), (0, 2, 3, 1), (2, 1, 0, 3)]
     far = [Permute(of="k", to="key", dims=dims).far for dims in moves]
     assert far == [False, False, True, True]
+
+
+def test_sdpa_alone_has_a_mask_of_the_dtype_that_it_had() -> None:
+    mask = MaskForm(form="additive", dtype="float32")
+    steps = (Attend(q="q", k="k", v="v", to="out", mask="mask"),)
+    program = Program(kernel=Graph(mask=mask, steps=steps), mask=Causal())
+    alone = replace(program, kernel=Sdpa(mask_form="float", mask_dtype="float32"))
+    assert not problems(alone) and alone in candidates(program)

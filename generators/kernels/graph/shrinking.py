@@ -60,6 +60,8 @@ def _attention_alone(graph: Graph) -> Iterator[Sdpa | Handwritten]:
             form = "is_causal" if step.causal else forms.get(graph.mask.form, "float")
             plain = Sdpa(scale=step.scale, mask_form=form, mask_fill=graph.mask.fill)
             yield from (plain, replace(plain, mask_bias=True))
+            if step.mask is not None and graph.mask.dtype == "float32":
+                yield replace(plain, mask_form="float", mask_dtype="float32")
 
 
 def _results(graph: Graph) -> Iterator[Graph]:

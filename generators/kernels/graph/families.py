@@ -98,8 +98,11 @@ class Families:
         is taken (differential attention: Ye et al., 2024). With the same keys and no mask, perhaps
         another scale: their sum (local beside global attention)."""
         self._arranged()
-        k2, mask, fused = "k", None, self.draw(self.attending.ways.fused)
+        fused = self.draw(self.attending.ways.fused)
+        op: Any = "+"
+        k2, mask = "k", None
         if self.draw(self.other_keys):
+            op = "-"
             k2, mask = self.b.another("k2", "k", self._given("k")), self.at.mask
             self.b.arrange(k2, self.at.given, "Hkv", "D")
         self.attending.attend("q", "k", "v", "out", self.at.mask, fused)
@@ -107,7 +110,6 @@ class Families:
         if self.also:
             self.returns = ("out", "out2")
         else:
-            op: Any = "-" if k2 == "k2" else "+"
             self.b.add(Binary(left="out", right="out2", to="out", op=op))
         self.b.hand_back("out", self.at.returned)
 

@@ -233,8 +233,8 @@ def wrong_outputs(failure: Failure) -> frozenset[str]:
 
 def coarse(features: frozenset[str]) -> frozenset[str]:
     """The sorts of things that `features` are: "mask", "shape.kv_len", "layout", without which
-    mask, which length, which of q, k and v, or how attention by hand is spelled. Other choices are
-    kept as they are."""
+    mask, which length, which of q, k and v, which activation, how many layers a stack has, or how
+    attention by hand is spelled. Other choices are kept as they are."""
     return frozenset(name for name in map(_sort, features) if name)
 
 
@@ -253,6 +253,7 @@ _SORTS = tuple(
         (r"shape\.(v_)?head_dim.*", "shape.head_dim"),
         (r"calls\b.*", "calls"),
         (r"kernel\.handwritten\..*", "kernel.handwritten.spelling"),
+        (r"(kernel\.\w+\.(?:activation|num_layers))\..*", r"\1"),
         (r"training\.d[qkv]", ""),
         (r"surround\.checkpoint.*", "surround.checkpoint"),
         (r"(kernel\.\w+\.scale)\.(0|negative)", r"\1.le0"),

@@ -13,7 +13,7 @@ from attnfuzz.actors.cost import CostModel
 from attnfuzz.actors.shard import Shard
 from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.actors.worker import Executor
-from attnfuzz.corpus.bucket import Bucket, coarse, new_bucket
+from attnfuzz.corpus.bucket import Bucket, coarse, merge_related, new_bucket
 from attnfuzz.corpus.counterfactual import counterfactuals, holds, steered
 from attnfuzz.corpus.signature import signature
 from attnfuzz.corpus.store.store import Store
@@ -115,6 +115,24 @@ def test_what_a_transformer_does_wrong_may_be_known_of_its_decoder(tmp_path: Pat
         assert len(counterfactuals(known, program)) == 2
         other = Program(kernel=replace(stacks, memory_mask=False))
         assert index.suspects(failure_of(wrong("out")), other, "cpu") == []
+
+
+def test_another_activation_and_number_of_layers_may_be_of_the_same_cause(tmp_path: Path) -> None:
+    decoder = TransformerLayer(
+        layer="decoder", num_layers=1, activation="gelu", activation_module=True
+    )
+    known = bucket_of(Program(kernel=decoder), wrong("out"))
+    other = Program(kernel=replace(decoder, num_layers=2, activation="silu"))
+    with Store(tmp_path) as store:
+        index = BucketIndex(store, tmp_path, Known((known,), {known.id: frozenset({"cpu"})}))
+        failure = failure_of(wrong("out"))
+        assert index.suspects(failure, other, "cpu") == [known]
+        for without in counterfactuals(known, other):
+            assert not known.sorts <= coarse(features(without))
+        named = replace(other, kernel=replace(other.kernel, activation_module=False))
+        assert index.suspects(failure, named, "cpu") == []
+    found = signature(failure, other)
+    assert merge_related(found, failure, features(other), [known]) == known
 
 
 def test_numbers_that_are_wrong_otherwise_may_be_of_a_bucket_whose_trigger_they_have(

@@ -129,7 +129,7 @@ def test_another_activation_and_number_of_layers_may_be_of_the_same_cause(tmp_pa
         assert index.suspects(failure, other, "cpu") == [known]
         for without in counterfactuals(known, other):
             assert not known.sorts <= coarse(features(without))
-        named = replace(other, kernel=replace(other.kernel, activation_module=False))
+        named = Program(kernel=replace(decoder, activation="silu", activation_module=False))
         assert index.suspects(failure, named, "cpu") == []
     found = signature(failure, other)
     assert merge_related(found, failure, features(other), [known]) == known

@@ -11,11 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from attnfuzz.actors.sandbox.verdict import is_defect, is_of_machine
+from attnfuzz.actors.sandbox.verdict import is_of_machine
 from attnfuzz.corpus.bucket import Bucket
 from attnfuzz.corpus.known_before import write_known_before
 from attnfuzz.corpus.known_issues import load_known_issues, match
-from attnfuzz.corpus.signature import signature
 from attnfuzz.corpus.store.rows import KNOWN_CAUSES
 from attnfuzz.corpus.store.store import FailureRow, State, Store
 from attnfuzz.fuzz.campaign.behind import Behind, alike
@@ -32,19 +31,17 @@ from attnfuzz.fuzz.campaign.finding_stages import (
 )
 from attnfuzz.fuzz.campaign.investigation import LATE_S, Investigation
 from attnfuzz.fuzz.campaign.known_buckets import load_known
+from attnfuzz.fuzz.campaign.other_failures import OtherFailures
 from attnfuzz.fuzz.campaign.waits import Waiting
 from attnfuzz.fuzz.pool.tasks import Answer, cpu_s
 from attnfuzz.fuzz.reduce.attribute import Suspect
-from attnfuzz.fuzz.reduce.deadlines import candidate_s, first_deadline_only
+from attnfuzz.fuzz.reduce.deadlines import candidate_s
 
 MAX_FLAKY_PER_KEY = 3
 """Flaky findings of one key after which further ones are not run again, only recorded as flaky."""
 
 Takes = Callable[[str, str | None], bool]
 """Whether a worker is free for a target, on that hardware (None: any)."""
-
-MAX_OTHERS_PER_KEY = 2
-"""Findings of one other key that one investigation may bring in."""
 
 
 class FindingsQueue:
@@ -82,7 +79,7 @@ class FindingsQueue:
         self._flaky = Counter(
             flaky_key(row) for row in store.failures(state=State.FLAKY) if row.runs
         )
-        self._others: Counter[tuple[str, str]] = Counter()
+        self._others = OtherFailures(store, self.buckets)
         self._parked = 0
         self._unrun = Waiting(clock)
         self._at_work: list[Investigation] = []
@@ -283,7 +280,8 @@ class FindingsQueue:
         spent = investigation.cpu_s
         spent[stage.name] = spent.get(stage.name, 0.0) + cpu_s(answer)
         stage.report(work.task, answer)
-        self._take_other_failures(work)
+        for row in self._others.take(work):
+            self.receive(row)
         if stage is not self._stages.get(investigation.id):
             return
         self._save_progress(stage)
@@ -392,23 +390,3 @@ class FindingsQueue:
         if spent:
             self._store.count("cpu", {KNOWN_CAUSES: sum(spent.values())} if known else spent)
         spent.clear()
-
-    def _take_other_failures(self, work: Work) -> None:
-        """Failures of another kind met on the way become findings, if nothing explains them yet."""
-        investigation, met = work.stage.investigation, work.stage.other_failures
-        others = list(met)
-        met.clear()
-        for program, outcome in others:
-            failure = outcome.failure
-            if failure is None or is_defect(outcome) or first_deadline_only(work.task, outcome):
-                continue
-            key = (investigation.id, signature(failure, program).strong)
-            if self._others[key] >= MAX_OTHERS_PER_KEY:
-                continue
-            target, hardware = investigation.row.target, investigation.row.hardware
-            if self.buckets.assign(failure, program, target) is not None:
-                continue
-            self._others[key] += 1
-            row = self._store.add_failure(program, outcome, target=target, hardware=hardware)
-            if row is not None:
-                self.receive(row)

@@ -65,6 +65,18 @@ def run(fn, args):
     return {"out": torch.cat(outs, dim=2), "cache_k": cache_k, "cache_v": cache_v}
 """
 
+COPIED = """\
+def attention(q, k, v, cache_k, cache_v, pos):
+    Lq = q.shape[2]
+    positions = pos + torch.arange(Lq)
+    slots = torch.arange(16)
+    keys = torch.slice_scatter(cache_k, k, 2, pos, pos + Lq)
+    values = torch.slice_scatter(cache_v, v, 2, pos, pos + Lq)
+    mask = slots <= positions[:, None]
+    out = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)
+    return out, keys, values
+"""
+
 
 WITHOUT_EXCHANGE = """\
 kernel:
@@ -139,6 +151,16 @@ def test_golden() -> None:
     assert RUN in text
 
 
+def test_caches_that_are_written_by_functions_are_returned_and_given_again() -> None:
+    functional = Decode(calls=2, reads="all", writes="functional")
+    text = source(decoding(functional, masked=True))
+    assert COPIED in text
+    assert "out, cache_k, cache_v = fn(*part, cache_k, cache_v, start)" in text
+    in_pages = replace(functional, slots="pages")
+    [problem] = problems(decoding(in_pages, masked=True))
+    assert problem.key == "kernel.decode.writes" and "expected in_place" in problem.sentence
+
+
 KINDS = {
     "in order": Decode(unwritten="nan", spare=3),
     "several tokens": Decode(calls=3, tokens=2),
@@ -152,6 +174,10 @@ KINDS = {
     "pages": Decode(calls=4, slots="pages", page=2, unwritten="nan", spare=1),
     "pages, all": Decode(calls=4, slots="pages", reads="all", position="tensor"),
     "appended": Decode(calls=3, slots="appended"),
+    "functional": Decode(calls=3, reads="all", writes="functional", unwritten="normal", spare=2),
+    "functional ring": Decode(
+        calls=7, tokens=2, slots="ring", window=4, reads="all", writes="functional"
+    ),
 }
 
 
@@ -170,6 +196,7 @@ def test_drawn_programs_are_valid_and_mean_the_whole() -> None:
     decodes = [decode for p in programs if (decode := graph_of(p).decode) is not None]
     assert {d.slots for d in decodes} == {"in_order", "ring", "pages", "appended"}
     assert len({d.position for d in decodes}) == 4
+    assert {d.writes for d in decodes} == {"in_place", "functional"}
 
 
 def test_a_profile_has_programs_that_decode_and_no_others() -> None:

@@ -22,14 +22,17 @@ class Decode:
     element, or the positions of all its tokens are (`arange`). `slots`: the caches are allocated
     for the whole sequence (`in_order`), used anew from the beginning where they are full (`ring`),
     made of pages that a table lists for each batch (`pages`), or grow by `torch.cat` and are
-    returned (`appended`). `cache`: how dimensions lie in them. `spare`: slots more than are
-    needed. `unwritten`: what is there before. `reads`: attention sees what is written, or all slots
-    with a mask. `window`: how many positions a query sees, its own the last; None for all."""
+    returned (`appended`). `writes`: slots are written in place, or by functions that give a new
+    cache, which is returned (`functional`). `cache`: how dimensions lie in them. `spare`: slots
+    more than are needed. `unwritten`: what is there before. `reads`: attention sees what is
+    written, or all slots with a mask. `window`: how many positions a query sees, its own the last;
+    None for all."""
 
     __pydantic_config__ = STRICT
     calls: Annotated[int, Field(ge=0, le=MOST_CALLS)] = 1
     tokens: Annotated[int, Field(ge=1, le=8)] = 1
     slots: Literal["in_order", "ring", "pages", "appended"] = "in_order"
+    writes: Literal["in_place", "functional"] = "in_place"
     position: Literal["int", "tensor", "one_element", "arange"] = "int"
     cache: Literal["bhld", "blhd"] = "bhld"
     reads: Literal["written", "all"] = "written"
@@ -52,6 +55,11 @@ class Decode:
             return (self.window or length) + longest - 1 + self.spare
         needed = length + self.spare
         return -(-needed // self.page) * self.page if self.slots == "pages" else needed
+
+    @property
+    def returned(self) -> bool:
+        """Whether the caches are returned anew, for the next call."""
+        return self.slots == "appended" or self.writes == "functional"
 
     @property
     def length_dim(self) -> int:

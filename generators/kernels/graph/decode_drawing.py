@@ -58,6 +58,7 @@ class DecodeDrawing:
         self.tokens = weighted((6, 1), (2, 2), (1, 3))
         self.prefilled = weighted((1, False), (5, True))
         self.slots = weighted((6, "in_order"), (2, "ring"), (3, "pages"), (3, "appended"))
+        self.writes = weighted((3, "in_place"), (1, "functional"))
         self.position = weighted((4, "int"), (3, "tensor"), (1, "one_element"), (3, "arange"))
         self.cache = weighted((3, "bhld"), (2, "blhd"))
         self.reads = weighted((1, "written"), (1, "all"))
@@ -71,6 +72,8 @@ class DecodeDrawing:
             (3, "slice"), (1, "narrow"), (4, "index_copy"), (4, "index_put"), (2, "scatter")
         )
         self.store_by_index = weighted((3, "index_copy"), (3, "index_put"), (1, "scatter"))
+        self.copied = weighted((3, "slice"), (2, "index_copy"), (1, "scatter"))
+        self.copied_by_index = weighted((2, "index_copy"), (1, "scatter"))
         self.in_pages = weighted((2, "index_put"), (1, "index_copy"))
         self.form = weighted((3, "bool"), (2, "additive"), (1, "zero_one"))
         self.fill = weighted((2, "-inf"), (1, "finfo_min"))
@@ -119,8 +122,10 @@ class DecodeDrawing:
             position = "tensor"
         reads: Any = draw(self.reads) if position == "int" and slots != "ring" else "all"
         unwritten: Any = draw(self.unwritten)
+        writes: Any = draw(self.writes) if reads == "all" and slots != "pages" else "in_place"
         return replace(
             decode,
+            writes=writes,
             position=position,
             reads=reads,
             unwritten="normal" if unwritten == "nan" and reads == "all" else unwritten,
@@ -151,7 +156,7 @@ class DecodeDrawing:
             b.add(PositionMask(like="q", to="mask", form=kind, fill=fill, rank=draw(self.rank)))
             attending.attend("q", keys, values, "out", "mask")
         b.hand_back("out", draw(self.returned))
-        returns = ("out", *(("keys", "values") if decode.slots == "appended" else ()))
+        returns = ("out", *(("keys", "values") if decode.returned else ()))
         return replace(b.graph(given, MaskForm(), returns), decode=decode)
 
     def _kept(
@@ -177,7 +182,7 @@ class DecodeDrawing:
         b.decorate(name)
         cache, kept, moved = CACHES[name]
         b.add(self._write(b.draw, decode, name, cache, kept))
-        if decode.slots == "appended":
+        if decode.returned:
             b.fixed.add(kept)
         else:
             moved = kept
@@ -194,5 +199,8 @@ class DecodeDrawing:
                 form: Any = draw(self.in_pages) if decode.cache == "blhd" else "index_put"
                 return StoreInPages(of=of, cache=cache, to=to, form=form)
         by_slice = decode.slots == "in_order" and decode.position == "int"
-        form = draw(self.store if by_slice else self.store_by_index)
+        if decode.writes == "functional":
+            form = draw(self.copied if by_slice else self.copied_by_index)
+        else:
+            form = draw(self.store if by_slice else self.store_by_index)
         return Store(of=of, cache=cache, to=to, form=form)

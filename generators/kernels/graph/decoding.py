@@ -8,7 +8,7 @@ from dataclasses import replace
 from attnfuzz.generators.kernels.graph.decode import Decode
 from attnfuzz.generators.kernels.graph.extents import sizes
 from attnfuzz.generators.kernels.graph.spec import Graph
-from attnfuzz.generators.kernels.graph.steps.state import Append, CacheWrite
+from attnfuzz.generators.kernels.graph.steps.state import CacheWrite
 from attnfuzz.generators.kernels.graph.values import Extent, Scope
 from attnfuzz.generators.model.problem import Problem
 from attnfuzz.generators.model.program import Program, Surround
@@ -74,10 +74,10 @@ def every_scope(program: Program, decode: Decode) -> Iterator[dict[str, Size]]:
     yield written_sizes(program, decode)
 
 
-def appended(graph: Graph) -> tuple[str, ...]:
-    """What the caches are after the call that are returned, in their order."""
-    steps = sorted((s.cache, s.to) for s in graph.steps if isinstance(s, Append))
-    return tuple(to for _, to in steps)
+def returned(graph: Graph, decode: Decode) -> tuple[str, ...]:
+    """What the caches are after the call, in their order, as far as they are returned."""
+    steps = sorted((s.cache, s.to) for s in graph.steps if isinstance(s, CacheWrite))
+    return tuple(to for _, to in steps) if decode.returned else ()
 
 
 def problems(program: Program, graph: Graph) -> Iterator[Problem]:
@@ -105,7 +105,7 @@ def problems(program: Program, graph: Graph) -> Iterator[Problem]:
     writes = [step for step in graph.body if isinstance(step, CacheWrite)]
     if not writes or len({step.cache for step in writes}) < len(writes):
         yield Problem("kernel.steps", "expected caches that are written once each")
-    kept = {step.to for step in writes if isinstance(step, Append)}
+    kept = {step.to for step in writes if decode.returned}
     given = [name for step in graph.body for name in step.writes()]
     if any(given.count(name) > 1 for name in kept) or {*CACHES} & {*given}:
         yield Problem("kernel.steps", "expected no other value of the name of a cache")
@@ -118,6 +118,8 @@ def _slots(decode: Decode) -> Iterator[Problem]:
     plain = replace(decode, calls=1, tokens=1, cache="bhld", window=None)
     if decode.slots == "appended" and plain != Decode(slots="appended"):
         yield Problem("kernel.decode.slots", "expected another: nothing is allocated or read")
+    if decode.writes == "functional" and (decode.slots == "pages" or decode.reads == "written"):
+        yield Problem("kernel.decode.writes", "expected in_place: not one whole cache is read")
     if decode.slots != "pages" and decode.page != Decode().page:
         yield Problem("kernel.decode.page", "expected the default: there are no pages")
     if decode.slots == "ring" and (decode.window is None or decode.reads == "written"):

@@ -63,7 +63,7 @@ def loop(
         arguments=tuple(arguments),
         further=further,
         kept=graph.caches,
-        carried=decode.slots == "appended",
+        carried=decode.returned,
         joined=last.values[graph.returns[0]].shape.index("Lq"),
         shapes=_shapes(decode, parts),
     )

@@ -26,17 +26,21 @@ from attnfuzz.generators.kernels.graph.steps.views import Permute
 
 def plainer(graph: Graph, decode: Decode) -> Iterator[Graph]:
     """Without a cache; SDPA over a cache alone, of the simplest kind and then of this one; the
-    steps as they are with simpler writes, or without pages, with all that is stored as
-    `[B, H, L, D]`, and with the mask of positions where there was none, or without it."""
+    steps as they are, written in place, with simpler writes, or without pages, with all that is
+    stored as `[B, H, L, D]`, and with the mask of positions where there was none, or without it."""
     yield stateless(graph)
     fewer = Decode(calls=decode.calls, tokens=decode.tokens)
     ring = replace(decode, cache="bhld", spare=0, unwritten="zeros")
     for simpler in (Decode(), fewer, replace(fewer, reads="all"), ring, replace(decode, calls=0)):
         yield from alone(simpler)
+    if decode.writes == "functional":
+        written = replace(decode, writes="in_place")
+        yield replace(graph, decode=written, returns=graph.returns[:1])
+    plain = replace(fewer, cache=decode.cache, window=decode.window)
+    copied = replace(plain, reads="all", writes=decode.writes)
     for position in ("int", decode.position):
-        for reads in ("written", "all"):
-            yield with_plain_writes(graph, replace(fewer, position=position, reads=reads,
-                cache=decode.cache, window=decode.window))  # fmt: skip
+        for way in dict.fromkeys((plain, replace(plain, reads="all"), copied)):
+            yield with_plain_writes(graph, replace(way, position=position))
     if decode.slots == "pages":
         for tokens in dict.fromkeys((decode.tokens, 2)):
             slots = replace(decode, slots="in_order", page=Decode().page, tokens=tokens)
@@ -90,7 +94,7 @@ def as_heads(graph: Graph, decode: Decode) -> Graph:
 def alone(decode: Decode) -> Iterator[Graph]:
     """SDPA of q, and of keys and values from caches of that kind; without a mask first."""
     writes = (_write(decode, "k", "cache_k", "keys"), _write(decode, "v", "cache_v", "values"))
-    returns = ("out", "keys", "values") if decode.slots == "appended" else ("out",)
+    returns = ("out", "keys", "values") if decode.returned else ("out",)
     seen = AttendWritten(q="q", k="keys", v="values", to="out")
     mask = PositionMask(like="q", to="mask")
     masked = Attend(q="q", k="keys", v="values", to="out", mask="mask")
@@ -105,7 +109,8 @@ def with_plain_writes(graph: Graph, decode: Decode) -> Graph:
         _write(decode, step.of, step.cache, step.to) if isinstance(step, CacheWrite) else step
         for step in graph.body
     ]
-    return replace(graph.with_steps(steps), decode=decode, returns=graph.returns[:1])
+    returns = graph.returns if decode.returned else graph.returns[:1]
+    return replace(graph.with_steps(steps), decode=decode, returns=returns)
 
 
 def in_order(graph: Graph, decode: Decode) -> Graph:
@@ -125,4 +130,6 @@ def _write(decode: Decode, of: str, cache: str, to: str) -> CacheWrite:
     made: dict[str, type[CacheWrite]] = {"pages": StoreInPages, "appended": Append}
     write = made.get(decode.slots, Store)(of=of, cache=cache, to=to)  # type: ignore[arg-type]
     by_slice = decode.slots == "in_order" and decode.position == "int"
-    return replace(write, form="index_put") if isinstance(write, Store) and not by_slice else write
+    if not isinstance(write, Store) or by_slice:
+        return write
+    return replace(write, form="index_copy" if decode.writes == "functional" else "index_put")

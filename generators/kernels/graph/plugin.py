@@ -119,7 +119,7 @@ class GraphPlugin(KernelPlugin[Graph]):
         sizes = _extents(scene, graph)
         body = self._body(scene, sizes, lambda step, scope: step.plain(scope), "cpu")
         if graph.decode is not None and graph.decode.slots != "appended":
-            body.result += [held(cache) for cache in graph.caches]
+            body.result = [body.result[0], *(held(cache) for cache in graph.caches)]
         return body
 
     def _body(self, scene: Scene, sizes: Mapping[str, Size], lines: Lines, device: str) -> Body:

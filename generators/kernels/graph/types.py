@@ -183,8 +183,8 @@ def _another_meaning(program: Program, graph: Graph) -> Iterator[Problem]:
     out, *others = graph.returns
     if flow.roles[out] != "row" or lengths(every[-1].values[out]) != ("Lq",):
         yield Problem("kernel.returns", f"expected {out} to belong to the tokens of the part")
-    elif tuple(others) != decoding.appended(graph):
-        yield Problem("kernel.returns", "expected one result and the caches that are appended to")
+    elif tuple(others) != decoding.returned(graph, graph.decode):
+        yield Problem("kernel.returns", "expected one result, and the caches that are made anew")
 
 
 def _of_call(program: Program, graph: Graph, extents: Mapping[str, Size]) -> Iterator[Problem]:

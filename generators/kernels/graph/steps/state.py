@@ -74,7 +74,8 @@ class CacheWrite(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class Store(CacheWrite):
-    """Written to the slots of its positions, or to these modulo their number, in place."""
+    """Written to the slots of its positions, or to these modulo their number: in place, or to a
+    copy."""
 
     kind: Literal["store"] = "store"
     form: Literal["slice", "narrow", "index_copy", "index_put", "scatter"] = "slice"
@@ -87,6 +88,8 @@ class Store(CacheWrite):
                 raise Unfit("form", "expected another: a part may go on at the ring's beginning")
             if decode.position != "int":
                 raise Unfit("form", "expected another: the position is a tensor")
+        if decode.writes == "functional" and self.form in ("narrow", "index_put"):
+            raise Unfit("form", "expected another: it writes in place")
         return super().values(scope)
 
     def text(self, scope: Scope) -> list[str]:
@@ -95,6 +98,8 @@ class Store(CacheWrite):
         if decode.slots == "ring":
             where = f"positions % {scope.sizes['Lmax']}"
         before = ":, " * dim
+        if decode.writes == "functional":
+            return [f"{self.to} = {self._written_copy(dim, where, length)}"]
         match self.form:
             case "slice":
                 stop = scope.sizes["Lkv"] if decode.reads == "written" else f"pos + {length}"
@@ -106,10 +111,21 @@ class Store(CacheWrite):
             case "index_put":
                 written = f"{self.cache}[{before}{where}] = {self.of}"
             case "scatter":
-                where = f"({where})" if "%" in where else where
-                index = f"{where}[:, {', '.join(['None'] * (3 - dim))}].expand_as({self.of})"
-                written = f"{self.cache}.scatter_({dim}, {index}, {self.of})"
+                written = f"{self.cache}.scatter_({dim}, {self._index(dim, where)}, {self.of})"
         return [written, *self._read(scope, self.cache)]
+
+    def _written_copy(self, dim: int, where: str, length: Size) -> str:
+        match self.form:
+            case "index_copy":
+                return f"{self.cache}.index_copy({dim}, {where}, {self.of})"
+            case "scatter":
+                return f"{self.cache}.scatter({dim}, {self._index(dim, where)}, {self.of})"
+        return f"torch.slice_scatter({self.cache}, {self.of}, {dim}, pos, pos + {length})"
+
+    def _index(self, dim: int, where: str) -> str:
+        """The slots `where` of each number that is written."""
+        where = f"({where})" if "%" in where else where
+        return f"{where}[:, {', '.join(['None'] * (3 - dim))}].expand_as({self.of})"
 
     def plain(self, scope: Scope) -> list[str]:
         decode, length = _decode(scope), scope.sizes["Lkv"]

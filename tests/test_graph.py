@@ -18,6 +18,7 @@ from attnfuzz.generators.kernels.graph.steps.union import AnyStep
 from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.kernels.specs import Graph, Sdpa
 from attnfuzz.generators.model.codec import ProgramError, dump_program, load_program, program_id
+from attnfuzz.generators.model.masks import Causal
 from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Layer, Phase
 from attnfuzz.generators.model.program import Call, Layout, Program, Training
 from attnfuzz.generators.model.tree import class_of, kind_of
@@ -166,6 +167,20 @@ def test_every_step_is_drawn() -> None:
         if not missing:
             break
     assert not missing
+
+
+def test_a_query_that_a_mask_leaves_no_key_of_a_part_is_merged_without_it() -> None:
+    def nothing(program: Program) -> bool:
+        functions = [getattr(step, "function", None) for step in graph_of(program).body]
+        return "nan_to_zero" in functions and program.mask == Causal(offset=0)
+
+    programs = [replace(float32(p), calls=(), draws=0) for p in drawn(60) if nothing(p)]
+    assert len(programs) > 3
+    for program in programs[:6]:
+        module = module_of(program)
+        expected = module.run(module.reference, in_float64(module.inputs()))
+        assert expected["out"].isfinite().all()
+        assert_means_itself(program)
 
 
 @pytest.mark.slow

@@ -101,7 +101,8 @@ class Drawing(kernel.Drawing):
         # A third of Inductor's patterns are for inference alone; gradients cost it three times as
         # much code.
         seldom = way == "generated" or idiom is not None
-        if draw(self.running.trains) and not (seldom and draw(self.half)):
+        dead = family == "split" and mask is not None  # gradients are NaN where no key is left
+        if draw(self.running.trains) and not dead and not (seldom and draw(self.half)):
             training = self.running.training(draw, False)
         dtype: Any = draw(self.inputs.dtypes_and_double)[0]
         if idiom is not None and (idiom.float32 or idiom.masking == "add") and draw(self.half):
@@ -207,7 +208,7 @@ class Drawing(kernel.Drawing):
             return KeyPadding()
         if idiom is not None:
             which = "causal" if which == "none" else which
-        if which == "none" or family in ("split", "sink"):
+        if which == "none" or family == "sink":
             return None
         return Causal() if which == "causal" else self.masks.draw(draw, shape)
 

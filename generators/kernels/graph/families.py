@@ -9,7 +9,7 @@ from typing import Any
 from attnfuzz.generators.kernels.graph.attending import Attending
 from attnfuzz.generators.kernels.graph.building import Builder
 from attnfuzz.generators.kernels.graph.spec import Parameter
-from attnfuzz.generators.kernels.graph.steps.arithmetic import Binary, Linear, Norm, Pointwise
+from attnfuzz.generators.kernels.graph.steps.arithmetic import Binary, Cast, Linear, Norm, Pointwise
 from attnfuzz.generators.kernels.graph.steps.attention import Merge
 from attnfuzz.generators.kernels.graph.steps.joins import Split
 from attnfuzz.generators.kernels.graph.steps.rotary import Rotary
@@ -114,17 +114,28 @@ class Families:
         self.b.hand_back("out", self.at.returned)
 
     def split_keys(self) -> None:
-        """Attention over two parts of the keys, merged by log-sum-exp."""
+        """Attention over two parts of the keys, merged by log-sum-exp. A mask may leave a query
+        none of a part: then that part's log-sum-exp is -inf, and its result counts as 0."""
         self._arranged()
         b = self.b
         for name, other in (("k", "k2"), ("v", "v2")):
             b.add(Slice(of=name, to=other, dim=2, start=SPLIT_AT))
         for name in ("k", "v"):
             b.add(Slice(of=name, to=name, dim=2, stop=SPLIT_AT))
-        self.attending.by_hand("q", "k", "v", "out", None, lse="lse")
-        self.attending.by_hand("q", "k2", "v2", "out2", None, lse="lse2")
+        mask = mask2 = self.at.mask
+        if mask is not None and b.value(mask).shape[-1] != 1:
+            last, mask2 = b.value(mask).rank - 1, "mask2"
+            b.add(Slice(of=mask, to=mask2, dim=last, start=SPLIT_AT))
+            b.add(Slice(of=mask, to=mask, dim=last, stop=SPLIT_AT))
+        self.attending.by_hand("q", "k", "v", "out", mask, lse="lse")
+        self.attending.by_hand("q", "k2", "v2", "out2", mask2, lse="lse2")
+        if mask is not None:
+            for name in ("out", "out2"):
+                b.add(Pointwise(of=name, to=name, function="nan_to_zero"))
         form = self.draw(self.merge)
         b.add(Merge(of=("out", "out2"), lse=("lse", "lse2"), to="out", form=form))
+        if b.value("out").dtype != b.value("v").dtype:  # of scores with a float32 mask
+            b.add(Cast(of="out", to="out", like="v"))
         b.hand_back("out", self.at.returned)
 
     def sink(self) -> None:

@@ -14,7 +14,7 @@ from attnfuzz.generators.kernels.transformer_layer.rules import (
 )
 from attnfuzz.generators.kernels.transformer_layer.spec import TransformerLayer
 from attnfuzz.generators.model.expressions import mask_axes
-from attnfuzz.generators.model.masks import Causal, Mask
+from attnfuzz.generators.model.masks import Causal, Mask, SlidingWindow
 from attnfuzz.generators.model.program import Call, Input, Program, Shape, Surround
 from attnfuzz.generators.render.dense import may_hide_everything
 from attnfuzz.generators.render.scene import Scene
@@ -46,8 +46,9 @@ class Drawing(kernel.Drawing):
         self.activation = weighted((4, "relu"), (5, "gelu"), (1, "gelu_tanh"), (1, "silu"))
         self.activation_module = one_in(4)
         self.final_norm = one_in(3)
-        self.has_mask = weighted((3, "none"), (3, "causal"), (3, "tree"))
-        self.form = weighted((6, "bool"), (3, "float"), (1, "biased"))
+        self.has_mask = weighted((4, "none"), (4, "causal"), (1, "window"), (3, "tree"))
+        self.window = st.integers(1, 16)
+        self.form = weighted((4, "bool"), (4, "float"), (2, "biased"))
         self.square = one_in(3)
         self.rank = weighted((2, 2), (1, 3))
         self.said = weighted((3, "unsaid"), (2, "true"), (1, "false"))
@@ -192,6 +193,8 @@ class Drawing(kernel.Drawing):
             return None
         if which == "causal":
             return Causal()
+        if which == "window":
+            return SlidingWindow(window=draw(self.window))
         mask = self.masks.draw(draw, replace(shape, kv_len=shape.q_len))
         scene = OwnKeys.of(Scene(Program(shape=shape, mask=mask)))
         return None if may_hide_everything(mask, scene) else mask

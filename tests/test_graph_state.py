@@ -39,6 +39,7 @@ from attnfuzz.generators.strategies.shards import shard_programs
 from attnfuzz.generators.strategies.swarm import Swarm, swarm_for
 from tests.support.rendered import eagerly
 
+SLOTS = {"in_order", "ring", "pages", "appended", "listed"}
 FAULTS = Path(__file__).parent.parent / "benchmarks" / "planted_state"
 
 WRITTEN = """\
@@ -75,6 +76,17 @@ def attention(q, k, v, cache_k, cache_v, pos):
     mask = slots <= positions[:, None]
     out = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)
     return out, keys, values
+"""
+
+LISTED = """\
+def attention(q, k, v, cache_k, cache_v, pos):
+    Lq = q.shape[2]
+    cache_k.append(k)
+    keys = torch.cat(cache_k, dim=2)
+    cache_v.append(v)
+    values = torch.cat(cache_v, dim=2)
+    out = F.scaled_dot_product_attention(q, keys, values, is_causal=True if Lq > 1 else False)
+    return out
 """
 
 
@@ -151,6 +163,12 @@ def test_golden() -> None:
     assert RUN in text
 
 
+def test_lists_are_empty_in_each_run() -> None:
+    text = source(decoding(Decode(slots="listed")))
+    assert LISTED in text
+    assert "    cache_k = []\n    cache_v = []\n    outs = []\n" in text
+
+
 def test_caches_that_are_written_by_functions_are_returned_and_given_again() -> None:
     functional = Decode(calls=2, reads="all", writes="functional")
     text = source(decoding(functional, masked=True))
@@ -174,6 +192,7 @@ KINDS = {
     "pages": Decode(calls=4, slots="pages", page=2, unwritten="nan", spare=1),
     "pages, all": Decode(calls=4, slots="pages", reads="all", position="tensor"),
     "appended": Decode(calls=3, slots="appended"),
+    "listed": Decode(calls=3, slots="listed"),
     "functional": Decode(calls=3, reads="all", writes="functional", unwritten="normal", spare=2),
     "functional ring": Decode(
         calls=7, tokens=2, slots="ring", window=4, reads="all", writes="functional"
@@ -194,7 +213,7 @@ def test_drawn_programs_are_valid_and_mean_the_whole() -> None:
     for program in programs:
         assert_means_the_whole(program)
     decodes = [decode for p in programs if (decode := graph_of(p).decode) is not None]
-    assert {d.slots for d in decodes} == {"in_order", "ring", "pages", "appended"}
+    assert {d.slots for d in decodes} == SLOTS
     assert len({d.position for d in decodes}) == 4
     assert {d.writes for d in decodes} == {"in_place", "functional"}
 
@@ -204,7 +223,7 @@ def test_a_profile_has_programs_that_decode_and_no_others() -> None:
     decodes = [decode for p in programs if (decode := graph_of(p).decode) is not None]
     assert len(decodes) == len(programs)
     assert len(programs) / 2 < sum(program.compile is None for program in programs)
-    assert {decode.slots for decode in decodes} == {"in_order", "ring", "pages", "appended"}
+    assert {decode.slots for decode in decodes} == SLOTS
 
 
 def test_without_the_feature_nothing_decodes() -> None:

@@ -86,16 +86,18 @@ class Loop:
     """A run that calls the function for `parts` of a sequence, each from `start` to `stop`: with
     these parts, in dimension `length`, of the arguments `cut`, and then with `arguments`:
     expressions of `start`, `stop` and what else `run` is given. `further` are the names of
-    arguments that `run` is not given. The function returns its result, and anew what is `kept`,
-    where these are `carried` on; `joined` is the dimension in which its results are put together.
-    `kept` are names of arguments that are results of the run too: those carried on, or written in
-    place (`written`). `shapes`: how many calls differ in what they may be compiled anew for."""
+    arguments that `run` is not given, of which `lists` are empty at first. The function returns its
+    result, and anew what is `kept`, where these are `carried` on; `joined` is the dimension in
+    which its results are put together. `kept` are names of arguments that are results of the run
+    too: those carried on, or written in place (`written`). `shapes`: how many calls differ in what
+    they may be compiled anew for."""
 
     parts: tuple[tuple[int, int], ...]
     cut: tuple[str, ...]
     length: int
     arguments: tuple[str, ...]
     further: tuple[str, ...]
+    lists: tuple[str, ...]
     kept: tuple[str, ...]
     carried: bool
     joined: int

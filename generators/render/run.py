@@ -33,6 +33,8 @@ class Run:
         if self.loop is not None and reference:
             names = ", ".join(f'"{name}"' for name in self.result_names())
             whole = f"    return dict(zip(({names}), fn(*args)))"
+            if not self.loop.kept:
+                whole = '    return {"out": fn(*args)}'
             lines = ["if fn is reference:  # the whole sequence at once", whole, *lines]
         return ["def run(fn, args):", *indented(lines)]
 
@@ -95,6 +97,7 @@ class Run:
         results = {"out": "out", **_same(loop.kept)}
         target = f"{', '.join(results)} = " if loop.carried else "out = "
         lines = [f"{', '.join(self.names)} = args"] if unpack else []
+        lines += [f"{name} = []" for name in loop.lists]
         if len(loop.parts) == 1:
             lines.append(f"{target}{function}({', '.join((*loop.cut, *loop.arguments))})")
         else:

@@ -62,7 +62,7 @@ class Flow:
             attention.MaskScores: self._mask, attention.Softmax: self._softmax,
             attention.LogSumExp: self._softmax, attention.Attend: self._attend,
             state.AttendWritten: self._attend, state.PositionMask: self._position_mask,
-            **dict.fromkeys((state.Store, state.StoreInPages, state.Append), self._keys),
+            **dict.fromkeys(state.WRITES, self._keys),
             **dict.fromkeys(MOVING, self._moved),
         }  # fmt: skip
 

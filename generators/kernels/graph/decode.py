@@ -21,17 +21,17 @@ class Decode:
     `position`: where a part begins is handed over as an integer, a 0-d tensor or one of one
     element, or the positions of all its tokens are (`arange`). `slots`: the caches are allocated
     for the whole sequence (`in_order`), used anew from the beginning where they are full (`ring`),
-    made of pages that a table lists for each batch (`pages`), or grow by `torch.cat` and are
-    returned (`appended`). `writes`: slots are written in place, or by functions that give a new
-    cache, which is returned (`functional`). `cache`: how dimensions lie in them. `spare`: slots
-    more than are needed. `unwritten`: what is there before. `reads`: attention sees what is
-    written, or all slots with a mask. `window`: how many positions a query sees, its own the last;
-    None for all."""
+    made of pages that a table lists for each batch (`pages`), grow by `torch.cat` and are returned
+    (`appended`), or are Python lists of each part's (`listed`). `writes`: slots are written in
+    place, or by functions that give a new cache, which is returned (`functional`). `cache`: how
+    dimensions lie in them. `spare`: slots more than are needed. `unwritten`: what is there before.
+    `reads`: attention sees what is written, or all slots with a mask. `window`: how many positions
+    a query sees, its own the last; None for all."""
 
     __pydantic_config__ = STRICT
     calls: Annotated[int, Field(ge=0, le=MOST_CALLS)] = 1
     tokens: Annotated[int, Field(ge=1, le=8)] = 1
-    slots: Literal["in_order", "ring", "pages", "appended"] = "in_order"
+    slots: Literal["in_order", "ring", "pages", "appended", "listed"] = "in_order"
     writes: Literal["in_place", "functional"] = "in_place"
     position: Literal["int", "tensor", "one_element", "arange"] = "int"
     cache: Literal["bhld", "blhd"] = "bhld"
@@ -55,6 +55,11 @@ class Decode:
             return (self.window or length) + longest - 1 + self.spare
         needed = length + self.spare
         return -(-needed // self.page) * self.page if self.slots == "pages" else needed
+
+    @property
+    def allocated(self) -> bool:
+        """Whether there are slots for the whole sequence, or a window of it, from the beginning."""
+        return self.slots in ("in_order", "ring", "pages")
 
     @property
     def returned(self) -> bool:

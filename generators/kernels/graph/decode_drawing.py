@@ -18,6 +18,7 @@ from attnfuzz.generators.kernels.graph.steps.arithmetic import Norm
 from attnfuzz.generators.kernels.graph.steps.rotary import Rotary, Rotation
 from attnfuzz.generators.kernels.graph.steps.state import (
     Append,
+    AppendToList,
     AttendWritten,
     PositionMask,
     Store,
@@ -57,7 +58,9 @@ class DecodeDrawing:
         self.calls = weighted((1, 0), (4, 1), (5, 2), (4, 3), (2, 4), (1, 6))
         self.tokens = weighted((6, 1), (2, 2), (1, 3))
         self.prefilled = weighted((1, False), (5, True))
-        self.slots = weighted((6, "in_order"), (2, "ring"), (3, "pages"), (3, "appended"))
+        self.slots = weighted(
+            (6, "in_order"), (2, "ring"), (3, "pages"), (3, "appended"), (1, "listed")
+        )
         self.writes = weighted((3, "in_place"), (1, "functional"))
         self.position = weighted((4, "int"), (3, "tensor"), (1, "one_element"), (3, "arange"))
         self.cache = weighted((3, "bhld"), (2, "blhd"))
@@ -86,10 +89,10 @@ class DecodeDrawing:
         running, inputs = self.drawing.running, self.drawing.inputs
         if compiled is not None and compiled.mode in decoding.CUDA_GRAPHS:
             compiled = replace(compiled, mode=None)
-        static = compiled is not None and compiled.dynamic is False
         slots = draw(self.slots)
+        anew = compiled is not None and (compiled.dynamic is False or slots == "listed")
         shape = self._shape(draw, SHORT if slots == "ring" else LONGEST)
-        decode = self._decode(draw, shape.q_len, slots, static)
+        decode = self._decode(draw, shape.q_len, slots, anew)
         p = Program(shape=shape, compile=compiled, grad_mode=draw(running.grad_mode))
         p = replace(p, dirty_memory=draw(running.dirty))
         p = replace(p, **self.laid_out(draw, p, draw(inputs.dtypes_and_double)[0]))
@@ -102,23 +105,23 @@ class DecodeDrawing:
         shape = affordable(shape, self.drawing.swarm.place.max_cost // 3)
         return replace(shape, q_len=shape.kv_len)
 
-    def _decode(self, draw: Draw, length: int, slots: Any, static: bool) -> Decode:
-        """`static`: each integer is compiled anew."""
+    def _decode(self, draw: Draw, length: int, slots: Any, anew: bool) -> Decode:
+        """`anew`: each integer, or longer list, is compiled for by itself."""
         tokens = min(draw(self.tokens), length)
         calls = min(draw(self.calls), length // tokens)
         least = -(-length // MOST_CALLS)
         if (slots == "ring" or not draw(self.prefilled)) and least <= 3:  # in small parts only
             tokens = max(tokens, least)
             calls = length // tokens
-        if static and slots == "appended":
+        if anew and slots in ("appended", "listed"):
             calls = min(calls, FEW)
         window = draw(self.window) if slots == "ring" or draw(self.has_window) else None
         decode = Decode(calls=calls, tokens=tokens, slots=slots, cache=draw(self.cache))
         decode = replace(decode, window=window)
-        if slots == "appended":
+        if not decode.allocated:
             return decode
         position: Any = draw(self.position)
-        if static and calls > FEW:
+        if anew and calls > FEW:
             position = "tensor"
         reads: Any = draw(self.reads) if position == "int" and slots != "ring" else "all"
         unwritten: Any = draw(self.unwritten)
@@ -195,6 +198,8 @@ class DecodeDrawing:
         match decode.slots:
             case "appended":
                 return Append(of=of, cache=cache, to=to)
+            case "listed":
+                return AppendToList(of=of, cache=cache, to=to)
             case "pages":
                 form: Any = draw(self.in_pages) if decode.cache == "blhd" else "index_put"
                 return StoreInPages(of=of, cache=cache, to=to, form=form)

@@ -58,7 +58,7 @@ def cache_shapes(scope: Scope, decode: Decode) -> dict[str, tuple[Size, ...]]:
         batch, length = scope.sizes["B"], scope.sizes["Lmax"]
         if decode.slots == "pages":
             batch, length = product((batch, scope.sizes["pages"])), decode.page
-        elif decode.slots == "appended":
+        elif not decode.allocated:
             length = scope.sizes["Lpast"]
         shape = [batch, scope.sizes["Hkv"], scope.sizes[dim]]
         shape.insert(decode.length_dim, length)
@@ -116,7 +116,7 @@ def problems(program: Program, graph: Graph) -> Iterator[Problem]:
 
 def _slots(decode: Decode) -> Iterator[Problem]:
     plain = replace(decode, calls=1, tokens=1, cache="bhld", window=None)
-    if decode.slots == "appended" and plain != Decode(slots="appended"):
+    if not decode.allocated and plain != Decode(slots=decode.slots):
         yield Problem("kernel.decode.slots", "expected another: nothing is allocated or read")
     if decode.writes == "functional" and (decode.slots == "pages" or decode.reads == "written"):
         yield Problem("kernel.decode.writes", "expected in_place: not one whole cache is read")
@@ -124,7 +124,7 @@ def _slots(decode: Decode) -> Iterator[Problem]:
         yield Problem("kernel.decode.page", "expected the default: there are no pages")
     if decode.slots == "ring" and (decode.window is None or decode.reads == "written"):
         yield Problem("kernel.decode.window", "expected one, and reads of all slots, for a ring")
-    if decode.slots != "appended" and decode.reads == "written" and decode.position != "int":
+    if decode.allocated and decode.reads == "written" and decode.position != "int":
         yield Problem("kernel.decode.reads", "expected all: the position is a tensor")
     if decode.unwritten == "nan" and decode.reads == "all":
         yield Problem("kernel.decode.unwritten", "expected numbers: a product with 0 reads them")

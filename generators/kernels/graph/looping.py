@@ -23,7 +23,10 @@ POSITIONS = {
 
 
 def caches(program: Program, graph: Graph, decode: Decode, inputs: Inputs) -> None:
-    """Adds the caches, and the table of their pages, to the arguments."""
+    """Adds the caches, and the table of their pages, to the arguments; lists are made anew in each
+    run."""
+    if decode.slots == "listed":
+        return
     scope = types.arguments(program, graph, decoding.sizes_of_part(program, decode, 0, 1))
     for name in graph.caches:
         value = scope.values[name]
@@ -48,6 +51,7 @@ def loop(
     arguments = [parameter.name for parameter in graph.parameters]
     arguments += [FREQUENCIES] if graph.rotates else []
     arguments += [*graph.caches, *([TABLE] if decode.slots == "pages" else [])]
+    listed = graph.caches if decode.slots == "listed" else ()
     further = _further(decode)
     if further:
         position = POSITIONS[decode.position]
@@ -61,8 +65,9 @@ def loop(
         cut=taken,
         length=LENGTHS[graph.given],
         arguments=tuple(arguments),
-        further=further,
-        kept=graph.caches,
+        further=(*listed, *further),
+        lists=listed,
+        kept=() if listed else graph.caches,
         carried=decode.returned,
         joined=last.values[graph.returns[0]].shape.index("Lq"),
         shapes=_shapes(decode, parts),

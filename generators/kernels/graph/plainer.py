@@ -14,6 +14,7 @@ from attnfuzz.generators.kernels.graph.spec import Graph
 from attnfuzz.generators.kernels.graph.steps.attention import Attend
 from attnfuzz.generators.kernels.graph.steps.state import (
     Append,
+    AppendToList,
     AttendWritten,
     CacheWrite,
     PositionMask,
@@ -127,7 +128,11 @@ def in_order(graph: Graph, decode: Decode) -> Graph:
 
 
 def _write(decode: Decode, of: str, cache: str, to: str) -> CacheWrite:
-    made: dict[str, type[CacheWrite]] = {"pages": StoreInPages, "appended": Append}
+    made: dict[str, type[CacheWrite]] = {
+        "pages": StoreInPages,
+        "appended": Append,
+        "listed": AppendToList,
+    }
     write = made.get(decode.slots, Store)(of=of, cache=cache, to=to)  # type: ignore[arg-type]
     by_slice = decode.slots == "in_order" and decode.position == "int"
     if not isinstance(write, Store) or by_slice:

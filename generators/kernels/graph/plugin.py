@@ -118,7 +118,7 @@ class GraphPlugin(KernelPlugin[Graph]):
         graph = self.spec(scene.program)
         sizes = _extents(scene, graph)
         body = self._body(scene, sizes, lambda step, scope: step.plain(scope), "cpu")
-        if graph.decode is not None and graph.decode.slots != "appended":
+        if graph.decode is not None and graph.decode.allocated:
             body.result = [body.result[0], *(held(cache) for cache in graph.caches)]
         return body
 

@@ -201,6 +201,24 @@ class Append(CacheWrite):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AppendToList(CacheWrite):
+    """Put after what a list has, in place."""
+
+    kind: Literal["append_to_list"] = "append_to_list"
+    slots: ClassVar[tuple[str, ...]] = ("listed",)
+
+    def text(self, scope: Scope) -> list[str]:
+        joined = f"{self.to} = torch.cat({self.cache}, dim={_decode(scope).length_dim})"
+        return [f"{self.cache}.append({self.of})", joined]
+
+    def plain(self, scope: Scope) -> list[str]:
+        return [f"{self.to} = {self.of}"] if self.to != self.of else []
+
+
+WRITES = (Store, StoreInPages, Append, AppendToList)
+
+
+@dataclass(frozen=True, kw_only=True)
 class PositionMask(Step):
     """Which slots each query may look at, `[Lq, Lkv]` or `[1, 1, Lq, Lkv]`: those of positions up
     to its own, within the window. As `MaskForm`; `like` has the dtype of a float one."""

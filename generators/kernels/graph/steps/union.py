@@ -28,6 +28,7 @@ from attnfuzz.generators.kernels.graph.steps.joins import Cat, Split, Stack
 from attnfuzz.generators.kernels.graph.steps.rotary import Rotary
 from attnfuzz.generators.kernels.graph.steps.state import (
     Append,
+    AppendToList,
     AttendWritten,
     PositionMask,
     Store,
@@ -50,7 +51,7 @@ AnyStep = Annotated[
     Permute | Flatten | Unflatten | Unsqueeze | Squeeze | Expand | Slice | Contiguous | Flip
     | Cat | Stack | Split | Cast | Binary | Scale | Pointwise | Linear | Norm
     | Product | Einsum | MaskScores | Softmax | LogSumExp | Merge | Attend | IsZero | ExpandAs
-    | Store | StoreInPages | Append | PositionMask | AttendWritten | Rotary,
+    | Store | StoreInPages | Append | PositionMask | AttendWritten | Rotary | AppendToList,
     Field(discriminator="kind"),
 ]  # fmt: skip
 """A step, told by its `kind`. A new one is appended."""

@@ -197,6 +197,14 @@ def has(kind: type) -> Fails:
     return lambda program: any(isinstance(node, kind) for node in walk(program))
 
 
+def has_a_whole_block(program: Program) -> bool:
+    spec = getattr(program.kernel, "block_mask", None)
+    return spec is not None and program.shape.q_len >= spec.block_size[0]
+
+
+LONG = Shape(batch=2, q_len=300, kv_len=300)
+
+
 @pytest.mark.parametrize(
     ("start", "fails", "expected"),
     [
@@ -236,6 +244,9 @@ def has(kind: type) -> Fails:
         (FLEX, lambda p: getattr(getattr(p.kernel, "block_mask", None), "spare_batch", 0) > 0,
          Program(kernel=Flex(block_mask=BlockMaskSpec(batch=True, spare_batch=1)),
                  mask=AllTrue())),
+        (Program(kernel=Flex(block_mask=BlockMaskSpec()), shape=LONG, mask=Causal()),
+         has_a_whole_block,
+         Program(kernel=Flex(block_mask=BlockMaskSpec(block_size=(16, 16))), mask=AllTrue())),
     ],
 )  # fmt: skip
 def test_descent_leaves_the_cause_alone(start: Program, fails: Fails, expected: Program) -> None:

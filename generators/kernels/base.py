@@ -374,6 +374,10 @@ class KernelPlugin(Generic[K]):
         lie as it arranges them: what fails there too may be known. Not all are valid."""
         yield from ()
 
+    def in_blocks(self, kernel: K, length: int) -> K:
+        """The kernel with blocks of so many queries and keys, if it has blocks."""
+        return kernel
+
     def without_groups(self, kernel: K) -> K:
         """The kernel for Hq = Hkv."""
         return kernel

@@ -299,6 +299,11 @@ class FlexPlugin(KernelPlugin[Flex]):
     def plain(self, kernel: Flex) -> Flex:
         return Flex(block_mask=None if kernel.block_mask is None else BlockMaskSpec())
 
+    def in_blocks(self, kernel: Flex, length: int) -> Flex:
+        if kernel.block_mask is None:
+            return kernel
+        return replace(kernel, block_mask=replace(kernel.block_mask, block_size=(length, length)))
+
     def without_groups(self, kernel: Flex) -> Flex:
         return replace(kernel, enable_gqa=False)
 

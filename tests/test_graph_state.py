@@ -174,6 +174,7 @@ def test_caches_that_are_written_by_functions_are_returned_and_given_again() -> 
     text = source(decoding(functional, masked=True))
     assert COPIED in text
     assert "out, cache_k, cache_v = fn(*part, cache_k, cache_v, start)" in text
+    assert Job.of(decoding(functional, masked=True)).oracles["written"] == ()
     in_pages = replace(functional, slots="pages")
     [problem] = problems(decoding(in_pages, masked=True))
     assert problem.key == "kernel.decode.writes" and "expected in_place" in problem.sentence
@@ -315,6 +316,11 @@ def test_as_many_compilations_are_allowed_as_there_are_shapes() -> None:
     shapes = Job.of(decoding(Decode(calls=3, position="tensor", reads="all"), True)).oracles
     assert shapes["shapes"] == 2
     assert Job.of(decoding(Decode(calls=3))).oracles["shapes"] == 4
+    assert Job.of(decoding(Decode(calls=3, slots="listed"))).oracles["shapes"] == 4
+    tensor = Decode(calls=4, tokens=4, position="tensor", reads="all", writes="functional")
+    assert Job.of(decoding(tensor, True)).oracles["shapes"] == 1
+    inference = decoding(tensor, True, grad_mode="inference_mode")
+    assert Job.of(inference).oracles["shapes"] == 2, "its own cache is an inference tensor"
     log: Any = Log()
     assert too_many_compilations(log, [()], None, 0, 2) == []
     assert too_many_compilations(log, [()], None, 0, 1) != []
@@ -337,9 +343,27 @@ def test_each_way_to_call_takes_the_position(via: Any, monkeypatch: pytest.Monke
     exec(compile(text, "repro.py", "exec"), {})
 
 
-def test_reproductions_run(tmp_path: Path) -> None:
-    program = decoding(Decode(), compile=Compile(backend="eager"))
-    diff = Diff(output="cache_v", what="value", expected="", actual="", error=1.0, budget=1e-3)
+def test_lists_are_appended_to_once_in_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    listed = decoding(Decode(calls=3, slots="listed"), masked=True)
+    for via in ("compile", "module", "in_eager", "in_compiled"):
+        settings: Any = Compile(backend="eager", via=via)
+        module = module_of(replace(listed, compile=settings))
+        eager = module.run(module.attention, module.inputs())
+        assert torch.equal(module.run(module.compiled, module.inputs())["out"], eager["out"])
+    [problem] = problems(replace(listed, compile=Compile(backend="eager", via="layers")))
+    assert problem.key == "compile.via"
+    many = decoding(Decode(calls=12, slots="listed"), masked=True, compile=Compile())
+    assert [problem.key for problem in problems(many)] == ["kernel.decode.calls"]
+
+
+@pytest.mark.parametrize(
+    ("decode", "output"), [(Decode(), "cache_v"), (Decode(slots="listed"), "out")]
+)
+def test_reproductions_run(decode: Decode, output: str) -> None:
+    shape = Shape(batch=2)
+    program = decoding(decode, shape=shape, compile=Compile(backend="eager"))
+    diff = Diff(output=output, what="value", expected="", actual="", error=1.0, budget=1e-3)
     failure = Failure(
         kind=FailureKind.WRONG_RESULT, phase=Phase.CHECK, layer=Layer.EAGER, oracle="numbers",
         diffs=(diff,),

@@ -19,7 +19,8 @@ from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
 from attnfuzz.generators.kernels.specs import Flex, Handwritten, Sdpa
 from attnfuzz.generators.methods.specs import AllGather, ContextParallel, Heads
 from attnfuzz.generators.model.codec import program_id
-from attnfuzz.generators.model.masks import Causal
+from attnfuzz.generators.model.features import features
+from attnfuzz.generators.model.masks import AllTrue, Causal
 from attnfuzz.generators.model.outcome import (
     Diff,
     Failure,
@@ -185,6 +186,26 @@ def test_programs_that_another_bucket_explains_are_avoided() -> None:
     search = search_of(avoid=lambda p: p.compile is None)
     drive(search, lambda p: True, 1, random.Random(0))
     assert search.best.compile is not None
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_what_is_one_step_from_a_known_program_ends_there(width: int) -> None:
+    def long_or_in_small_blocks(program: Program) -> bool:
+        spec = getattr(program.kernel, "block_mask", None)
+        return spec is not None and program.shape.q_len >= spec.block_size[0]
+
+    known = Program(kernel=Flex(block_mask=BlockMaskSpec(block_size=(16, 16))), mask=AllTrue())
+    has = features(known)
+    options: dict[str, Any] = {"avoid": lambda p: has <= features(p)}
+    beside = search_of(**options)
+    drive(beside, long_or_in_small_blocks, width, random.Random(1))
+    assert beside.best != known and beside.minimal
+    search = search_of(ends_at=lambda p: features(p) == has, **options)
+    drive(search, long_or_in_small_blocks, width, random.Random(1))
+    assert search.best == known and search.minimal
+    passes = search_of(ends_at=lambda p: features(p) == has, **options)
+    drive(passes, lambda p: p != known and long_or_in_small_blocks(p), width, random.Random(1))
+    assert passes.best == beside.best
 
 
 def test_a_failure_of_a_lower_layer_is_minimized_there_first() -> None:

@@ -80,11 +80,12 @@ def _name(node: dict[str, object]) -> str:
 
 @dataclass
 class _Trial:
-    """A candidate on its way; `outcome` is None until it is reported."""
+    """A candidate on its way; `outcome` is None until it is reported. The search `ends` there."""
 
     program: Program
     id: str
     step: Step
+    ends: bool = False
     outcome: Outcome | None = None
     alike: bool = False
 
@@ -93,8 +94,10 @@ class Minimizer:
     """Shrinks `program`, which failed with `outcome`, as long as `judge` says that it fails alike.
 
     `best` and `outcome` are the simplest failing program so far and its outcome. `avoid` names
-    programs that must not be stepped to (those which an already known bucket explains). The search
-    ends 1-minimal (`minimal`), or with the best so far after `max_candidates` runs or `stop()`.
+    programs that must not be stepped to (those which an already known bucket explains). Those of
+    them that `ends_at` names are tried once nothing simpler is left, and end the search: they have
+    nothing but what that bucket needs, and one step leads there. The search ends so, 1-minimal
+    (`minimal`), or with the best so far after `max_candidates` runs or `stop()`.
     `other_failures` collects failures of another kind met on the way: findings of their own.
     """
 
@@ -106,6 +109,7 @@ class Minimizer:
         *,
         max_candidates: int = 1000,
         avoid: Callable[[Program], bool] = lambda program: False,
+        ends_at: Callable[[Program], bool] = lambda program: False,
         simplify: Callable[[Program], Iterable[Program]] = candidates,
     ) -> None:
         self.best = program
@@ -116,6 +120,7 @@ class Minimizer:
         self.other_failures: list[tuple[Program, Outcome]] = []
         self.judge = judge
         self._avoid = avoid
+        self._ends_at = ends_at
         self._simplify = simplify
         self._max_candidates = max_candidates
         self._refused_steps: set[Step] = set()
@@ -191,6 +196,9 @@ class Minimizer:
         self.best, self.outcome = trial.program, trial.outcome
         self.steps += 1
         self._restart(None)
+        if trial.ends:
+            self._stream = iter(())
+            self._exhausted = self.minimal = True
 
     def _restart(self, first: Program | None) -> None:
         self._window = []
@@ -198,9 +206,11 @@ class Minimizer:
         self._stream = self._trials(first)
 
     def _trials(self, first: Program | None) -> Iterator[_Trial]:
-        """Candidates of `best` not yet refused, those by a step refused before at the end."""
+        """Candidates of `best` not yet refused, those by a step refused before at the end, and then
+        those that end the search."""
         best, limit = self.best, complexity(self.best)
         deferred: list[_Trial] = []
+        ending: list[Program] = []
         offered: set[str] = set()
         if first is not None:
             offered.add(program_id(first))
@@ -210,7 +220,10 @@ class Minimizer:
             if name in offered or name in self._refused_ids:
                 continue
             offered.add(name)
-            if not complexity(program) < limit or self._avoid(program):
+            if not complexity(program) < limit:
+                continue
+            if self._avoid(program):
+                ending += [program] if self._ends_at(program) else []
                 continue
             trial = _Trial(program, name, step_between(best, program))
             if trial.step in self._refused_steps:
@@ -219,3 +232,5 @@ class Minimizer:
                 yield trial
         # A refusal may be learnt while these wait: looked at again, for 1-minimality.
         yield from (trial for trial in deferred if trial.id not in self._refused_ids)
+        for program in ending:
+            yield _Trial(program, program_id(program), step_between(best, program), ends=True)

@@ -124,7 +124,8 @@ class CheckWriter:
             return f"{function}({self.arguments(double)})"
         if function == "reference" and self.parts.run.loop is not None:
             place = self.parts.run.result_names().index(output)
-            return f"reference({self.arguments(double)})[{place}]"
+            result = f"reference({self.arguments(double)})"
+            return f"{result}[{place}]" if self.parts.run.gives_tuple else result
         comma = "," if len(self.parts.names) == 1 else ""
         return f'{self.runner(function)}({function}, ({self.arguments(double)}{comma}))["{output}"]'
 

@@ -26,7 +26,8 @@ def compiled(scene: Scene, names: list[str]) -> list[Block]:
             return [_module(names), [f"layers = [{made} for _ in range(3)]"], _loop(names)]
         case "in_eager":
             inner = f"compiled_attention = {_compile('attention', settings, scene)}"
-            return [[inner], _on_views(names)]
+            taken = plugin_of(scene.program).takes(scene.program.kernel)
+            return [[inner], _on_views(names, names[: len(taken)])]
         case "in_compiled":
             inner = f"compiled_attention = {_compile('attention', settings, scene)}"
             outer = f"compiled = {_compile('call_attention', settings, scene)}"
@@ -53,12 +54,10 @@ def _loop(names: list[str]) -> Block:
     return [f"def compiled({arguments}):", *indented(body)]
 
 
-def _on_views(names: list[str]) -> Block:
-    main = ", ".join(names[:3])
-    body = [
-        f"{main} = (t.view_as(t) for t in ({main}))",
-        f"return compiled_attention({', '.join(names)})",
-    ]
+def _on_views(names: list[str], tensors: list[str]) -> Block:
+    main = ", ".join(tensors)
+    views = f"(t.view_as(t) for t in ({main}))" if len(tensors) > 1 else f"{main}.view_as({main})"
+    body = [f"{main} = {views}", f"return compiled_attention({', '.join(names)})"]
     return [f"def compiled({', '.join(names)}):", *indented(body)]
 
 

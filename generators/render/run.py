@@ -33,7 +33,7 @@ class Run:
         if self.loop is not None and reference:
             names = ", ".join(f'"{name}"' for name in self.result_names())
             whole = f"    return dict(zip(({names}), fn(*args)))"
-            if not self.loop.kept:
+            if not self.gives_tuple:
                 whole = '    return {"out": fn(*args)}'
             lines = ["if fn is reference:  # the whole sequence at once", whole, *lines]
         return ["def run(fn, args):", *indented(lines)]
@@ -69,6 +69,11 @@ class Run:
             return ("out", "tangent")
         second = tuple(f"dd{n}" for n in self.wrt) if self.double else ()
         return (*self.outputs, *(f"d{name}" for name in self.wrt), *second)
+
+    @property
+    def gives_tuple(self) -> bool:
+        """Whether the reference gives several results, where it is one of a loop."""
+        return self.loop is not None and bool(self.loop.kept)
 
     @property
     def differentiated(self) -> tuple[str, ...]:

@@ -61,11 +61,12 @@ def _first(p: Program, call: Call, others: tuple[Call, ...]) -> Program:
 
 
 def shapes(p: Program) -> Iterator[Program]:
-    """Extents that have to move together: equal lengths, in all calls, and grouped heads."""
+    """Extents that have to move together: equal lengths, in all calls, and grouped heads; and
+    lengths with the blocks that they are made of."""
     shape, plain = p.shape, Shape()
     short = _with_shape(p, q_len=plain.q_len, kv_len=plain.kv_len)
     yield short
-    # A whole block is needed: of few elements or, of blocks as long as by default, of many.
+    # What needs a whole block: of small ones few elements are enough.
     yield replace(short, kernel=plugin_of(p).in_blocks(p.kernel, plain.q_len))
     yield _with_shape(p, q_heads=1, kv_heads=1)
     yield _with_shape(p, batch=1, q_heads=1, kv_heads=1)

@@ -143,6 +143,9 @@ class AttentionGymPlugin(KernelPlugin[AttentionGym]):
         if kernel.mask == "natten" and kernel.canvas**2 != program.shape.q_len:
             yield "kernel.attention_gym.oblong"
 
+    def in_blocks(self, kernel: AttentionGym, length: int) -> AttentionGym:
+        return changed(kernel, block_size=length)
+
     def underneath(self, program: Program) -> Iterator[Program]:
         scale = self.spec(program).scale
         masked = Flex(block_mask=BlockMaskSpec(), scale=scale)

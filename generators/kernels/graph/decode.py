@@ -62,7 +62,7 @@ class Decode:
         return self.slots in ("in_order", "ring", "pages")
 
     @property
-    def returned(self) -> bool:
+    def gives_caches(self) -> bool:
         """Whether the caches are returned anew, for the next call."""
         return self.slots == "appended" or self.writes == "functional"
 

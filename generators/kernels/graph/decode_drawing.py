@@ -159,7 +159,7 @@ class DecodeDrawing:
             b.add(PositionMask(like="q", to="mask", form=kind, fill=fill, rank=draw(self.rank)))
             attending.attend("q", keys, values, "out", "mask")
         b.hand_back("out", draw(self.returned))
-        returns = ("out", *(("keys", "values") if decode.returned else ()))
+        returns = ("out", *decoding.results(b.steps, decode))
         return replace(b.graph(given, MaskForm(), returns), decode=decode)
 
     def _kept(
@@ -185,7 +185,7 @@ class DecodeDrawing:
         b.decorate(name)
         cache, kept, moved = CACHES[name]
         b.add(self._write(b.draw, decode, name, cache, kept))
-        if decode.returned:
+        if decode.gives_caches:
             b.fixed.add(kept)
         else:
             moved = kept

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from attnfuzz.generators.kernels.graph.decode import Decode
 from attnfuzz.generators.kernels.graph.extents import sizes
 from attnfuzz.generators.kernels.graph.spec import Graph
 from attnfuzz.generators.kernels.graph.steps.state import CacheWrite
+from attnfuzz.generators.kernels.graph.steps.step import Step
 from attnfuzz.generators.kernels.graph.values import Extent, Scope
 from attnfuzz.generators.model.problem import Problem
 from attnfuzz.generators.model.program import Program, Surround
 from attnfuzz.generators.render.sizes import Size, product
 
 CACHES: dict[str, Extent] = {"cache_k": "D", "cache_v": "Dv"}
+MOST_LENGTHS = 8
+"""Of a list that a compiled function is given: dynamo's limit of recompilations."""
 CUDA_GRAPHS = ("reduce-overhead", "max-autotune")
 """Modes whose results are overwritten by the next call."""
 
@@ -74,15 +77,16 @@ def every_scope(program: Program, decode: Decode) -> Iterator[dict[str, Size]]:
     yield written_sizes(program, decode)
 
 
-def returned(graph: Graph, decode: Decode) -> tuple[str, ...]:
-    """What the caches are after the call, in their order, as far as they are returned."""
-    steps = sorted((s.cache, s.to) for s in graph.steps if isinstance(s, CacheWrite))
-    return tuple(to for _, to in steps) if decode.returned else ()
+def results(steps: Iterable[Step], decode: Decode) -> tuple[str, ...]:
+    """What a graph of these steps returns after its result: what its caches are after the call, in
+    their order, as far as that is given back."""
+    writes = sorted((s.cache, s.to) for s in steps if isinstance(s, CacheWrite))
+    return tuple(to for _, to in writes) if decode.gives_caches else ()
 
 
 def problems(program: Program, graph: Graph) -> Iterator[Problem]:
     """What the decode itself, or the rest of the program, does not agree with."""
-    decode, shape = graph.decode, program.shape
+    decode, shape, compiled = graph.decode, program.shape, program.compile
     assert decode is not None
     for key, wrong in (
         ("training", program.training is not None),
@@ -90,7 +94,7 @@ def problems(program: Program, graph: Graph) -> Iterator[Problem]:
         ("calls", bool(program.calls)),
         ("surround", program.surround != Surround()),
         ("kernel.others", bool(graph.others)),
-        ("compile.mode", program.compile is not None and program.compile.mode in CUDA_GRAPHS),
+        ("compile.mode", compiled is not None and compiled.mode in CUDA_GRAPHS),
     ):
         if wrong:
             yield Problem(key, "expected none with a graph that decodes")
@@ -99,13 +103,18 @@ def problems(program: Program, graph: Graph) -> Iterator[Problem]:
         yield Problem("shape.kv_len", f"expected q_len ({shape.q_len}) with a graph that decodes")
     if decode.calls * decode.tokens > shape.q_len or not shape.q_len:
         yield Problem("kernel.decode.calls", f"expected at most {shape.q_len} tokens in all")
+    if decode.slots == "listed" and compiled is not None:
+        if compiled.via == "layers":
+            yield Problem("compile.via", "expected another: each layer would append to the lists")
+        if len(decode.parts(shape.q_len)) > MOST_LENGTHS:
+            yield Problem("kernel.decode.calls", "expected fewer: each list is compiled for anew")
     names = ("Lq", "Lkv")
     if any({*each.rows, *each.columns} & {*names} for each in graph.parameters):
         yield Problem("kernel.parameters", "expected no length in a shape where parts differ")
     writes = [step for step in graph.body if isinstance(step, CacheWrite)]
     if not writes or len({step.cache for step in writes}) < len(writes):
         yield Problem("kernel.steps", "expected caches that are written once each")
-    kept = {step.to for step in writes if decode.returned}
+    kept = {step.to for step in writes if decode.gives_caches}
     given = [name for step in graph.body for name in step.writes()]
     if any(given.count(name) > 1 for name in kept) or {*CACHES} & {*given}:
         yield Problem("kernel.steps", "expected no other value of the name of a cache")
@@ -119,7 +128,7 @@ def _slots(decode: Decode) -> Iterator[Problem]:
     if not decode.allocated and plain != Decode(slots=decode.slots):
         yield Problem("kernel.decode.slots", "expected another: nothing is allocated or read")
     if decode.writes == "functional" and (decode.slots == "pages" or decode.reads == "written"):
-        yield Problem("kernel.decode.writes", "expected in_place: not one whole cache is read")
+        yield Problem("kernel.decode.writes", "expected in_place with pages, or reads of a part")
     if decode.slots != "pages" and decode.page != Decode().page:
         yield Problem("kernel.decode.page", "expected the default: there are no pages")
     if decode.slots == "ring" and (decode.window is None or decode.reads == "written"):

@@ -10,7 +10,7 @@ from attnfuzz.generators.kernels.graph.attending import Attending
 from attnfuzz.generators.kernels.graph.building import Builder
 from attnfuzz.generators.kernels.graph.spec import Parameter
 from attnfuzz.generators.kernels.graph.steps.arithmetic import Binary, Cast, Linear, Norm, Pointwise
-from attnfuzz.generators.kernels.graph.steps.attention import Merge
+from attnfuzz.generators.kernels.graph.steps.attention import Merge, ZeroEmptyRows
 from attnfuzz.generators.kernels.graph.steps.joins import Split
 from attnfuzz.generators.kernels.graph.steps.rotary import Rotary
 from attnfuzz.generators.kernels.graph.steps.views import Contiguous, Slice
@@ -114,8 +114,8 @@ class Families:
         self.b.hand_back("out", self.at.returned)
 
     def split_keys(self) -> None:
-        """Attention over two parts of the keys, merged by log-sum-exp. A mask may leave a query
-        none of a part: then that part's log-sum-exp is -inf, and its result counts as 0."""
+        """Attention over two parts of the keys, merged by log-sum-exp. Where a mask leaves a query
+        no key of a part, that part's result is 0, and its weight; of neither part, NaN."""
         self._arranged()
         b = self.b
         for name, other in (("k", "k2"), ("v", "v2")):
@@ -130,8 +130,8 @@ class Families:
         self.attending.by_hand("q", "k", "v", "out", mask, lse="lse")
         self.attending.by_hand("q", "k2", "v2", "out2", mask2, lse="lse2")
         if mask is not None:
-            for name in ("out", "out2"):
-                b.add(Pointwise(of=name, to=name, function="nan_to_zero"))
+            for name, lse in (("out", "lse"), ("out2", "lse2")):
+                b.add(ZeroEmptyRows(of=name, lse=lse, to=name))
         form = self.draw(self.merge)
         b.add(Merge(of=("out", "out2"), lse=("lse", "lse2"), to="out", form=form))
         if b.value("out").dtype != b.value("v").dtype:  # of scores with a float32 mask

@@ -68,24 +68,26 @@ def loop(
         further=(*listed, *further),
         lists=listed,
         kept=() if listed else graph.caches,
-        carried=decode.returned,
+        carried=decode.gives_caches,
         joined=last.values[graph.returns[0]].shape.index("Lq"),
-        shapes=_shapes(decode, parts),
+        shapes=_shapes(program, decode, parts),
     )
 
 
 def _further(decode: Decode) -> tuple[str, ...]:
-    """What the function is given beside what `run` is given."""
+    """How the function is told where a part begins."""
     if decode.slots == "appended":
         return ()
     return ("positions",) if decode.position == "arange" else ("pos",)
 
 
-def _shapes(decode: Decode, parts: tuple[tuple[int, int], ...]) -> int:
-    """How many calls differ in the extents or the integers that the function is given."""
+def _shapes(program: Program, decode: Decode, parts: tuple[tuple[int, int], ...]) -> int:
+    """How many calls differ in the extents or the integers that the function is given, or in that
+    its cache is one that it made itself in inference mode."""
     if decode.slots == "appended" or decode.position == "int":
         return len(parts)
-    return len({stop - start for start, stop in parts})
+    made = decode.gives_caches and program.grad_mode == "inference_mode"
+    return min(len(parts), len({stop - start for start, stop in parts}) + made)
 
 
 def with_names(

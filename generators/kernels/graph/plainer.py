@@ -5,9 +5,10 @@ As in `shrinking`, they need be neither valid nor simpler.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from attnfuzz.generators.kernels.graph import decoding
 from attnfuzz.generators.kernels.graph.decode import Decode
 from attnfuzz.generators.kernels.graph.rewiring import without
 from attnfuzz.generators.kernels.graph.spec import Graph
@@ -35,8 +36,9 @@ def plainer(graph: Graph, decode: Decode) -> Iterator[Graph]:
     for simpler in (Decode(), fewer, replace(fewer, reads="all"), ring, replace(decode, calls=0)):
         yield from alone(simpler)
     if decode.writes == "functional":
-        written = replace(decode, writes="in_place")
-        yield replace(graph, decode=written, returns=graph.returns[:1])
+        yield _decoding(graph, graph.body, replace(decode, writes="in_place"))
+    if decode.slots == "listed":
+        yield with_plain_writes(graph, replace(decode, slots="appended"))
     plain = replace(fewer, cache=decode.cache, window=decode.window)
     copied = replace(plain, reads="all", writes=decode.writes)
     for position in ("int", decode.position):
@@ -95,12 +97,12 @@ def as_heads(graph: Graph, decode: Decode) -> Graph:
 def alone(decode: Decode) -> Iterator[Graph]:
     """SDPA of q, and of keys and values from caches of that kind; without a mask first."""
     writes = (_write(decode, "k", "cache_k", "keys"), _write(decode, "v", "cache_v", "values"))
-    returns = ("out", "keys", "values") if decode.returned else ("out",)
     seen = AttendWritten(q="q", k="keys", v="values", to="out")
     mask = PositionMask(like="q", to="mask")
     masked = Attend(q="q", k="keys", v="values", to="out", mask="mask")
     for attention in ((seen,), (mask, masked)):
         steps = (*writes, *attention)
+        returns = ("out", *decoding.results(steps, decode))
         yield Graph(steps=steps, returns=returns, decode=decode)
 
 
@@ -110,7 +112,12 @@ def with_plain_writes(graph: Graph, decode: Decode) -> Graph:
         _write(decode, step.of, step.cache, step.to) if isinstance(step, CacheWrite) else step
         for step in graph.body
     ]
-    returns = graph.returns if decode.returned else graph.returns[:1]
+    return _decoding(graph, steps, decode)
+
+
+def _decoding(graph: Graph, steps: Sequence[Step], decode: Decode) -> Graph:
+    """`graph` with these steps, which decodes so and returns what it has to."""
+    returns = (graph.returns[0], *decoding.results(steps, decode))
     return replace(graph.with_steps(steps), decode=decode, returns=returns)
 
 

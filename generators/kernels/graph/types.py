@@ -183,7 +183,7 @@ def _another_meaning(program: Program, graph: Graph) -> Iterator[Problem]:
     out, *others = graph.returns
     if flow.roles[out] != "row" or lengths(every[-1].values[out]) != ("Lq",):
         yield Problem("kernel.returns", f"expected {out} to belong to the tokens of the part")
-    elif tuple(others) != decoding.returned(graph, graph.decode):
+    elif tuple(others) != decoding.results(graph.body, graph.decode):
         yield Problem("kernel.returns", "expected one result, and the caches that are made anew")
 
 

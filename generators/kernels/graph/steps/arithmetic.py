@@ -137,15 +137,12 @@ class IsZero(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class Pointwise(Step):
-    """A function of each element. `softcap` is 5 tanh(x / 5); `dropout` is in evaluation;
-    `nan_to_zero` is for a softmax of nothing."""
+    """A function of each element. `softcap` is 5 tanh(x / 5); `dropout` is in evaluation."""
 
     kind: Literal["pointwise"] = "pointwise"
     of: Name
     to: Name
-    function: Literal[
-        "tanh", "sigmoid", "gelu", "silu", "softcap", "dropout", "plus_zero", "nan_to_zero"
-    ] = "tanh"
+    function: Literal["tanh", "sigmoid", "gelu", "silu", "softcap", "dropout", "plus_zero"] = "tanh"
 
     def values(self, scope: Scope) -> tuple[Value, ...]:
         value = scope.tensor(self.of, "of")
@@ -161,7 +158,6 @@ class Pointwise(Step):
             "softcap": f"5.0 * torch.tanh({of} / 5.0)",
             "dropout": f"F.dropout({of}, p=0.1, training=False)",
             "plus_zero": f"{of} + 0.0",
-            "nan_to_zero": f"{of}.nan_to_num(nan=0.0)",
         }
         return [f"{self.to} = {made[self.function]}"]
 

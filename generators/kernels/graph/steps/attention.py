@@ -221,6 +221,27 @@ class LogSumExp(Step):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ZeroEmptyRows(Step):
+    """Attention `[…, Lq, Dv]` with 0 for the queries that saw no key, which are NaN: those whose
+    log-sum-exp `[…, Lq, 1]` is -inf."""
+
+    kind: Literal["zero_empty_rows"] = "zero_empty_rows"
+    of: Name
+    lse: Name
+    to: Name
+    operands: ClassVar[tuple[str, ...]] = ("of", "lse")
+
+    def values(self, scope: Scope) -> tuple[Value, ...]:
+        value, lse = scope.tensor(self.of, "of"), scope.tensor(self.lse, "lse")
+        if not value.rank or lse.shape != (*value.shape[:-1], 1):
+            raise Unfit("lse", f"expected {(*value.shape[:-1], 1)}, got {lse.shape}")
+        return (replace(value, contiguous=False),)
+
+    def text(self, scope: Scope) -> list[str]:
+        return [f'{self.to} = torch.where({self.lse} == float("-inf"), 0.0, {self.of})']
+
+
+@dataclass(frozen=True, kw_only=True)
 class Merge(Step):
     """Attention over all keys, `[…, Lq, Dv]`, of that over two parts of them, each with its
     log-sum-exp `[…, Lq, 1]`: their mean, weighted by the sums of exponentials."""

@@ -23,6 +23,7 @@ from attnfuzz.generators.kernels.graph.steps.attention import (
     Merge,
     Product,
     Softmax,
+    ZeroEmptyRows,
 )
 from attnfuzz.generators.kernels.graph.steps.joins import Cat, Split, Stack
 from attnfuzz.generators.kernels.graph.steps.rotary import Rotary
@@ -51,7 +52,8 @@ AnyStep = Annotated[
     Permute | Flatten | Unflatten | Unsqueeze | Squeeze | Expand | Slice | Contiguous | Flip
     | Cat | Stack | Split | Cast | Binary | Scale | Pointwise | Linear | Norm
     | Product | Einsum | MaskScores | Softmax | LogSumExp | Merge | Attend | IsZero | ExpandAs
-    | Store | StoreInPages | Append | PositionMask | AttendWritten | Rotary | AppendToList,
+    | Store | StoreInPages | Append | PositionMask | AttendWritten | Rotary | AppendToList
+    | ZeroEmptyRows,
     Field(discriminator="kind"),
 ]  # fmt: skip
 """A step, told by its `kind`. A new one is appended."""

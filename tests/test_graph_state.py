@@ -16,6 +16,7 @@ import torch
 from attnfuzz.actors.oracles.hygiene import too_many_compilations
 from attnfuzz.actors.oracles.purity import Snapshot
 from attnfuzz.actors.sandbox.job import Job
+from attnfuzz.fuzz.reduce.judges import fails_wherever
 from attnfuzz.generators.kernels.graph.decode import Decode
 from attnfuzz.generators.kernels.graph.plainer import alone
 from attnfuzz.generators.kernels.graph.steps.arithmetic import Pointwise
@@ -29,7 +30,15 @@ from attnfuzz.generators.kernels.graph.steps.state import (
 from attnfuzz.generators.kernels.graph.steps.views import Permute
 from attnfuzz.generators.kernels.specs import Graph
 from attnfuzz.generators.model.codec import dump_program, load_program
-from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Layer, Phase, Raised
+from attnfuzz.generators.model.outcome import (
+    Diff,
+    Failure,
+    FailureKind,
+    Layer,
+    Outcome,
+    Phase,
+    Raised,
+)
 from attnfuzz.generators.model.program import Compile, Program, Shape, Training
 from attnfuzz.generators.model.validity import problems
 from attnfuzz.generators.render.module import source
@@ -399,6 +408,18 @@ def test_planted_faults_are_seen(fault: str, decode: Decode, form: Any) -> None:
     finally:
         planted["library"]._destroy()
     assert_means_the_whole(program)
+
+
+def test_nan_of_what_is_not_written_is_wrong_numbers_where_that_is_zero() -> None:
+    def failing(kind: FailureKind) -> Outcome:
+        diff = Diff(output="cache_k", what="value", expected="1.0", actual="2.0")
+        failure = Failure(kind=kind, phase=Phase.CHECK, layer=Layer.EAGER, diffs=(diff,))
+        return Outcome(status="failed", failure=failure)
+
+    zeros, nan = decoding(Decode()), decoding(Decode(unwritten="nan"))
+    wrong = failing(FailureKind.WRONG_RESULT)
+    assert fails_wherever(nan, failing(FailureKind.NONFINITE))(zeros, wrong)
+    assert not fails_wherever(zeros, failing(FailureKind.NONFINITE))(zeros, wrong)
 
 
 def test_what_is_wrong_with_a_cache_leaves_no_attention_by_hand() -> None:

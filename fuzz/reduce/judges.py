@@ -84,9 +84,9 @@ def as_wrong_numbers(program: Program, failure: Failure) -> Failure | None:
 
 
 def shows_what_is_beside(program: Program, failure: Failure) -> bool:
-    """Whether a result is not finite where NaN lies beside a tensor, and so may have been read."""
-    beside = (entry.layout.unread for entry in (program.q, program.k, program.v))
-    return failure.kind is FailureKind.NONFINITE and "nan" in beside
+    """Whether a result is not finite where NaN lies beside a tensor, or in a part of a cache that
+    is not written, and so may have been read."""
+    return failure.kind is FailureKind.NONFINITE and plugin_of(program).has_unread_nan(program)
 
 
 def fails_wherever(original: Program, first: Outcome, kind: FailureKind | None = None) -> Judge:

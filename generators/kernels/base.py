@@ -232,6 +232,10 @@ class KernelPlugin(Generic[K]):
         contexts."""
         return None
 
+    def has_unread_nan(self, program: Program) -> bool:
+        """Whether NaN lies where nothing may read it: beside a tensor."""
+        return any(each.layout.unread == "nan" for each in (program.q, program.k, program.v))
+
     def takes(self, kernel: K) -> tuple[str, ...]:
         """Which of q, k and v it is handed."""
         return ("q", "k", "v")

@@ -193,6 +193,11 @@ class GraphPlugin(KernelPlugin[Graph]):
         """Its further arguments have batches too, and the first dimension need not be one."""
         return True
 
+    def has_unread_nan(self, program: Program) -> bool:
+        decode = self.spec(program).decode
+        unwritten = decode is not None and decode.unwritten == "nan"
+        return unwritten or super().has_unread_nan(program)
+
     # How its programs are simplified.
 
     def features(self, program: Program) -> Iterator[str]:

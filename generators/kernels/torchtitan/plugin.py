@@ -165,6 +165,9 @@ class TorchtitanPlugin(KernelPlugin[Torchtitan]):
     def plain(self, kernel: Torchtitan) -> Torchtitan:
         return Torchtitan(module=kernel.module, context_parallel=kernel.context_parallel)
 
+    def in_blocks(self, kernel: Torchtitan, length: int) -> Torchtitan:
+        return changed(kernel, block_size=length)
+
     def fitted(self, program: Program) -> Program:
         """The length is the longest that the ranks can share, of those that are not longer."""
         kernel = self.spec(program)

@@ -30,6 +30,7 @@ from attnfuzz.generators.kernels.graph.steps.state import (
 from attnfuzz.generators.kernels.graph.steps.views import Permute
 from attnfuzz.generators.kernels.specs import Graph
 from attnfuzz.generators.model.codec import dump_program, load_program
+from attnfuzz.generators.model.features import features
 from attnfuzz.generators.model.outcome import (
     Diff,
     Failure,
@@ -96,6 +97,19 @@ def attention(q, k, v, cache_k, cache_v, pos):
     values = torch.cat(cache_v, dim=2)
     out = F.scaled_dot_product_attention(q, keys, values, is_causal=True if Lq > 1 else False)
     return out
+"""
+
+
+IN_PAGES = """\
+kernel:
+  kind: graph
+  steps:
+  - {kind: permute, of: k, to: k, dims: [0, 2, 1, 3]}
+  - {kind: store_in_pages, of: k, cache: cache_k, to: keys, form: index_copy}
+  - {kind: permute, of: keys, to: keys, dims: [0, 2, 1, 3]}
+  - {kind: attend_written, q: q, k: keys, v: keys, to: out}
+  decode: {slots: pages, cache: blhd}
+shape: {batch: 2}
 """
 
 
@@ -408,6 +422,19 @@ def test_planted_faults_are_seen(fault: str, decode: Decode, form: Any) -> None:
     finally:
         planted["library"]._destroy()
     assert_means_the_whole(program)
+
+
+def test_pages_of_several_batches_are_known_by_tokens_in_order() -> None:
+    """The last of several indices: of two batches, or of two tokens of one."""
+    program = load_program(IN_PAGES)
+    assert problems(program) == []
+    known = decoding(Decode(tokens=2), masked=True)
+    steps = [
+        replace(step, form="index_copy") if isinstance(step, Store) else step
+        for step in graph_of(known).body
+    ]
+    wanted = features(replace(known, kernel=graph_of(known).with_steps(steps)))
+    assert any(features(one) == wanted for one in candidates(program))
 
 
 def test_nan_of_what_is_not_written_is_wrong_numbers_where_that_is_zero() -> None:

@@ -44,12 +44,10 @@ def plainer(graph: Graph, decode: Decode) -> Iterator[Graph]:
     for position in ("int", decode.position):
         for way in dict.fromkeys((plain, replace(plain, reads="all"), copied)):
             yield with_plain_writes(graph, replace(way, position=position))
-    if decode.slots == "pages":
-        for tokens in dict.fromkeys((decode.tokens, 2)):
-            slots = replace(decode, slots="in_order", page=Decode().page, tokens=tokens)
-            yield in_order(graph, slots)
-            yield as_heads(in_order(graph, slots), slots)
-    yield as_heads(graph, decode)
+    for in_slots in without_pages(graph, decode):
+        yield in_slots
+        yield as_heads(in_slots)
+    yield as_heads(graph)
     for i, step in enumerate(graph.body):
         if isinstance(step, AttendWritten):
             yield graph.with_steps((*graph.body[:i], *_masked(step), *graph.body[i + 1 :]))
@@ -85,13 +83,21 @@ def stateless(graph: Graph) -> Graph:
     return replace(graph.with_steps(steps), decode=None, returns=graph.returns[:1])
 
 
-def as_heads(graph: Graph, decode: Decode) -> Graph:
+def without_pages(graph: Graph, decode: Decode) -> Iterator[Graph]:
+    """The graph with slots in order that are written as its pages are, perhaps by two tokens."""
+    for tokens in dict.fromkeys((decode.tokens, 2) if decode.slots == "pages" else ()):
+        slots = replace(decode, slots="in_order", page=Decode().page, tokens=tokens)
+        yield in_order(graph, slots)
+
+
+def as_heads(graph: Graph) -> Graph:
     """What is handed over and what is stored as `[B, H, L, D]`, without the steps that exchange
     heads and lengths, or what is of extent 1 too."""
     for i, step in reversed(list(enumerate(graph.body))):
         if isinstance(step, Permute) and step.dims[3:] == (3,):
             graph = without(graph, [i], step.to, step.of, i)
-    return replace(graph, given="bhld", decode=replace(decode, cache="bhld"))
+    assert graph.decode is not None
+    return replace(graph, given="bhld", decode=replace(graph.decode, cache="bhld"))
 
 
 def alone(decode: Decode) -> Iterator[Graph]:

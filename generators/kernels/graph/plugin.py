@@ -8,6 +8,7 @@ from dataclasses import replace
 from attnfuzz.generators.kernels.base import Body, Inputs, KernelPlugin, Loop
 from attnfuzz.generators.kernels.graph import decoding, extents, fit, looping, shrinking, types
 from attnfuzz.generators.kernels.graph.arranging import arranged
+from attnfuzz.generators.kernels.graph.plainer import as_heads, without_pages
 from attnfuzz.generators.kernels.graph.refusals import REFUSALS
 from attnfuzz.generators.kernels.graph.spec import Graph, Parameter
 from attnfuzz.generators.kernels.graph.spelling import spelled
@@ -234,6 +235,9 @@ class GraphPlugin(KernelPlugin[Graph]):
         if plain != graph:
             yield replace(program, kernel=plain)
         yield from arranged(program, plain)
+        alone = replace(program.shape, batch=1)
+        for simpler in without_pages(graph, graph.decode) if graph.decode is not None else ():
+            yield replace(program, kernel=as_heads(simpler), shape=alone)
 
     def smaller(self, program: Program) -> Iterator[Graph | Sdpa | Handwritten]:
         return shrinking.smaller(program, self.spec(program))

@@ -1,10 +1,9 @@
-"""Graphs that decode: what is drawn means one pass over the whole, and is minimized within that."""
+"""Graphs that decode: what is drawn means one pass over the whole."""
 
 from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -16,27 +15,20 @@ import torch
 from attnfuzz.actors.oracles.hygiene import too_many_compilations
 from attnfuzz.actors.oracles.purity import Snapshot
 from attnfuzz.actors.sandbox.job import Job
-from attnfuzz.fuzz.reduce.judges import fails_wherever
 from attnfuzz.generators.kernels.graph.decode import Decode
-from attnfuzz.generators.kernels.graph.plainer import alone
 from attnfuzz.generators.kernels.graph.steps.arithmetic import Pointwise
-from attnfuzz.generators.kernels.graph.steps.attention import Attend, Softmax
+from attnfuzz.generators.kernels.graph.steps.attention import Attend
 from attnfuzz.generators.kernels.graph.steps.state import (
-    AttendWritten,
     PositionMask,
     Store,
-    StoreInPages,
 )
-from attnfuzz.generators.kernels.graph.steps.views import Permute
 from attnfuzz.generators.kernels.specs import Graph
 from attnfuzz.generators.model.codec import dump_program, load_program
-from attnfuzz.generators.model.features import features
 from attnfuzz.generators.model.outcome import (
     Diff,
     Failure,
     FailureKind,
     Layer,
-    Outcome,
     Phase,
     Raised,
 )
@@ -47,6 +39,7 @@ from attnfuzz.generators.render.repro import repro
 from attnfuzz.generators.shrink.candidates import candidates
 from attnfuzz.generators.strategies.shards import shard_programs
 from attnfuzz.generators.strategies.swarm import Swarm, swarm_for
+from tests.support.decoding import decoding, graph_of, stored_as
 from tests.support.rendered import eagerly
 
 SLOTS = {"in_order", "ring", "pages", "appended", "listed"}
@@ -98,47 +91,6 @@ def attention(q, k, v, cache_k, cache_v, pos):
     out = F.scaled_dot_product_attention(q, keys, values, is_causal=True if Lq > 1 else False)
     return out
 """
-
-
-IN_PAGES = """\
-kernel:
-  kind: graph
-  steps:
-  - {kind: permute, of: k, to: k, dims: [0, 2, 1, 3]}
-  - {kind: store_in_pages, of: k, cache: cache_k, to: keys, form: index_copy}
-  - {kind: permute, of: keys, to: keys, dims: [0, 2, 1, 3]}
-  - {kind: attend_written, q: q, k: keys, v: keys, to: out}
-  decode: {slots: pages, cache: blhd}
-shape: {batch: 2}
-"""
-
-
-WITHOUT_EXCHANGE = """\
-kernel:
-  kind: graph
-  steps:
-  - {kind: store, of: k, cache: cache_k, to: keys, form: index_copy}
-  - {kind: position_mask, like: q, to: mask}
-  - {kind: permute, of: q, to: query, dims: [0, 2, 1, 3]}
-  - {kind: permute, of: keys, to: key, dims: [0, 2, 1, 3]}
-  - {kind: einsum, left: query, right: key, to: scores, equation: 'bqhd,bkhd->bhqk'}
-  - {kind: mask_scores, of: scores, mask: mask, to: scores}
-  - {kind: softmax, of: scores, to: probs, dim: 3}
-  - {kind: einsum, left: probs, right: key, to: out, equation: 'bhqk,bkhd->bqhd'}
-  decode: {tokens: 2}
-"""
-"""The result is `[B, Lq, H, Dv]`, as the last product gives it."""
-
-
-def decoding(decode: Decode, masked: bool = False, **parts: Any) -> Program:
-    """SDPA over caches of that kind."""
-    seen, with_mask = alone(decode)
-    return Program(kernel=with_mask if masked else seen, **parts)
-
-
-def graph_of(program: Program) -> Graph:
-    assert isinstance(program.kernel, Graph)
-    return program.kernel
 
 
 def module_of(program: Program) -> ModuleType:
@@ -406,12 +358,7 @@ def test_reproductions_run(decode: Decode, output: str) -> None:
 )
 def test_planted_faults_are_seen(fault: str, decode: Decode, form: Any) -> None:
     program = decoding(decode, masked=True, shape=Shape(batch=2, q_heads=2, kv_heads=2))
-    written: Any = form
-    steps: Any = (
-        replace(step, form=written) if isinstance(step, Store) else step
-        for step in graph_of(program).body
-    )
-    program = replace(program, kernel=graph_of(program).with_steps(steps))
+    program = stored_as(program, form) if form is not None else program
     planted: dict[str, Any] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -422,95 +369,3 @@ def test_planted_faults_are_seen(fault: str, decode: Decode, form: Any) -> None:
     finally:
         planted["library"]._destroy()
     assert_means_the_whole(program)
-
-
-def test_pages_of_several_batches_are_known_by_tokens_in_order() -> None:
-    """The last of several indices: of two batches, or of two tokens of one."""
-    program = load_program(IN_PAGES)
-    assert problems(program) == []
-    known = decoding(Decode(tokens=2), masked=True)
-    steps = [
-        replace(step, form="index_copy") if isinstance(step, Store) else step
-        for step in graph_of(known).body
-    ]
-    wanted = features(replace(known, kernel=graph_of(known).with_steps(steps)))
-    assert any(features(one) == wanted for one in candidates(program))
-
-
-def test_nan_of_what_is_not_written_is_wrong_numbers_where_that_is_zero() -> None:
-    def failing(kind: FailureKind) -> Outcome:
-        diff = Diff(output="cache_k", what="value", expected="1.0", actual="2.0")
-        failure = Failure(kind=kind, phase=Phase.CHECK, layer=Layer.EAGER, diffs=(diff,))
-        return Outcome(status="failed", failure=failure)
-
-    zeros, nan = decoding(Decode()), decoding(Decode(unwritten="nan"))
-    wrong = failing(FailureKind.WRONG_RESULT)
-    assert fails_wherever(nan, failing(FailureKind.NONFINITE))(zeros, wrong)
-    assert not fails_wherever(zeros, failing(FailureKind.NONFINITE))(zeros, wrong)
-
-
-def test_what_is_wrong_with_a_cache_leaves_no_attention_by_hand() -> None:
-    """Whichever way the attention was written: one cause has one minimized program."""
-
-    def fails(program: Program) -> bool:
-        steps = program.kernel.steps if isinstance(program.kernel, Graph) else ()
-        return any(isinstance(step, Store) and step.form == "index_copy" for step in steps)
-
-    by_hand = [
-        program
-        for shard in range(60)
-        for program in shard_programs(5, shard, 10, {"graph": 1})
-        if fails(program) and any(isinstance(step, Softmax) for step in graph_of(program).steps)
-    ][:6]
-    left = {simplest(program, fails) for program in by_hand}
-    assert len(by_hand) == 6
-    assert {tuple(type(step) for step in graph_of(program).steps) for program in left} == {
-        (Store, AttendWritten)
-    }
-
-
-def simplest(program: Program, fails: Callable[[Program], bool]) -> Program:
-    while simpler := next((one for one in candidates(program) if fails(one)), None):
-        program = simpler
-    return program
-
-
-def test_a_result_of_another_shape_is_no_reason_to_keep_attention_by_hand() -> None:
-    program = load_program(WITHOUT_EXCHANGE)
-    assert problems(program) == []
-    left = simplest(program, lambda one: "index_copy" in dump_program(one))
-    assert [type(step) for step in graph_of(left).steps] == [Store, AttendWritten]
-
-
-@pytest.mark.parametrize("wrong", ["k", "v"])
-def test_one_cache_is_left_of_two_whichever_is_written_wrongly(wrong: str) -> None:
-    program = decoding(Decode(), masked=True)
-    steps = [
-        replace(step, form="index_copy") if isinstance(step, Store) and step.of == wrong else step
-        for step in graph_of(program).body
-    ]
-    program = replace(program, kernel=graph_of(program).with_steps(steps))
-    assert problems(program) == []
-    left = simplest(program, lambda one: "index_copy" in dump_program(one))
-    assert [type(step) for step in graph_of(left).steps] == [Store, AttendWritten]
-
-
-def test_pages_that_are_written_as_slots_may_be_are_left() -> None:
-    """The way to write stays, whatever it is that the pages are for."""
-    exchanged = (0, 2, 1, 3)
-    steps = (
-        Permute(of="k", to="k", dims=exchanged),
-        StoreInPages(of="k", cache="cache_k", to="keys", form="index_copy"),
-        Permute(of="keys", to="keys", dims=exchanged),
-        AttendWritten(q="q", k="keys", v="keys", to="out"),
-    )
-    paged = Program(kernel=Graph(steps=steps, decode=Decode(slots="pages", cache="blhd", page=2)))
-    assert problems(paged) == []
-    simpler = candidates(paged)
-    kept = [
-        p.kernel.decode
-        for p in simpler
-        if isinstance(p.kernel, Graph)
-        and any(isinstance(step, Store) and step.form == "index_copy" for step in p.kernel.steps)
-    ]
-    assert {one.tokens for one in kept if one and one.slots == "in_order"} == {1, 2}

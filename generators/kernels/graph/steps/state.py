@@ -69,7 +69,11 @@ class CacheWrite(Step):
 
     def _plain(self, held_in_the_end: str) -> list[str]:
         kept = f"{held(self.cache)} = {held_in_the_end}"
-        return [kept, *([f"{self.to} = {self.of}"] if self.to != self.of else [])]
+        return [kept, *self._seen()]
+
+    def _seen(self) -> list[str]:
+        """What attention looks at, in one pass over the whole."""
+        return [f"{self.to} = {self.of}"] if self.to != self.of else []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,7 +216,7 @@ class AppendToList(CacheWrite):
         return [f"{self.cache}.append({self.of})", joined]
 
     def plain(self, scope: Scope) -> list[str]:
-        return [f"{self.to} = {self.of}"] if self.to != self.of else []
+        return self._seen()
 
 
 WRITES = (Store, StoreInPages, Append, AppendToList)

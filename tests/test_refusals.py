@@ -110,6 +110,10 @@ LARGER = (
     "ValueError: block_mask was created for block_mask.shape=(1, 1, 32, 32) but got q_len=16 and "
     "kv_len=16. As the block mask was created for a larger length than you're using it for, you can"
 )
+BADDBMM = (
+    "RuntimeError: Input dtypes must be the same, got: input float, batch1: c10::BFloat16, batch2: "
+    "float"
+)
 MATMUL = "RuntimeError: expected m1 and m2 to have the same dtype, but got: float != c10::BFloat16"
 NO_CHOICES = (
     "torch._inductor.exc.LoweringException: NoValidChoicesError: No choices to select. Please "
@@ -296,6 +300,11 @@ ASKED_AND_NOT = [
         Program(kernel=Flex(block_mask=BlockMaskSpec(built_for_extra=(16, 16))), mask=Causal()),
     ),
     (MATMUL, Program(kernel=Handwritten(), k=BF16), Program(kernel=Handwritten())),
+    (
+        BADDBMM,
+        Program(kernel=Handwritten(product="baddbmm", transposed=True), k=BF16),
+        Program(kernel=Handwritten(product="baddbmm", transposed=True)),
+    ),
     (
         NO_CHOICES,
         Program(compile=Compile(options={"max_autotune_gemm_backends": "TRITON"})),

@@ -42,7 +42,8 @@ def ranks_may_agree_on_nan(program: Program) -> bool:
 HANDWRITTEN: tuple[Refusal, ...] = (
     Refusal(
         pattern=r"expected m1 and m2 to have the same dtype|mat1 and mat2 must have the same dtype|"
-        r"expected scalar type \S+ but found \S+|both inputs should have same dtype",
+        r"expected scalar type \S+ but found \S+|both inputs should have same dtype|"
+        r"Input dtypes must be the same, got",
         why="matrix products take operands of one dtype",
         needs=products_dtypes_may_differ,
     ),

@@ -50,10 +50,11 @@ def row(page: Page, evidence: Evidence | None, ran: str = "", why: str = "") -> 
     }
     if evidence is None:
         return told | {"fails as it says": ran, "text": f"none: {why}"}
-    done = evidence.ablation
     compiled = form_of(page).compiler
-    dynamic = "/".join(done.get(f"dynamic={on}", "fails") for on in (True, False))
-    layers = {name: done.get(f"layer={name}", "fails") for name in ("eager", "dynamo", "aot_eager")}
+    dynamic = "/".join(done(page, evidence, f"dynamic={on}") for on in (True, False))
+    layers = {
+        name: done(page, evidence, f"layer={name}") for name in ("eager", "dynamo", "aot_eager")
+    }
     return told | {
         "fails as it says": f"{evidence.failures}/{evidence.runs}",
         "default tolerances": {True: "stands", False: "does not stand", None: "no number"}[
@@ -64,6 +65,17 @@ def row(page: Page, evidence: Evidence | None, ran: str = "", why: str = "") -> 
         "dynamic on/off": dynamic if compiled else "",
         "text": f"{len(issue_text(page, evidence).splitlines())} lines",
     }
+
+
+def done(page: Page, evidence: Evidence, name: str) -> str:
+    """What the variant of that `name` does. One that was not run is the program itself, which
+    fails, or no program: a region that nothing compiles, say."""
+    compiled = page.program.compile
+    if compiled is None:
+        return "–"
+    layer = "dynamo" if compiled.backend == "eager" else compiled.backend
+    itself = (f"layer={layer}", f"dynamic={compiled.dynamic}")
+    return evidence.ablation.get(name, "fails" if name in itself else "–")
 
 
 def shorter(answer: str) -> str:

@@ -90,6 +90,14 @@ def test_the_timetable_leaves_time_to_finish_what_was_found() -> None:
     assert not table.is_over(99.9) and table.is_over(100)
 
 
+def test_a_night_leaves_no_more_time_than_finishing_takes() -> None:
+    hour, night = 3600.0, Timetable(8 * 3600.0)
+    assert night.may_find(7.6 * hour, pending=True) and not night.may_find(7.7 * hour, pending=True)
+    assert night.may_find(7.9 * hour, pending=False)
+    assert not night.may_find(7.96 * hour, pending=False)
+    assert not night.must_wind_down(7.9 * hour) and night.must_wind_down(7.92 * hour)
+
+
 @pytest.mark.parametrize(
     ("failed", "runs", "flaky"), [(0, 5, True), (1, 5, False), (5, 5, False), (1, 6, True)]
 )

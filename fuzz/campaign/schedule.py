@@ -79,25 +79,30 @@ class FairShare:
 
 @dataclass(frozen=True)
 class Timetable:
-    """When a campaign of `seconds` stops doing what: after `last_shard` of its time no shard is
-    started (while findings are pending: after `last_shard_when_pending`), after `last_step`
-    minimizing keeps the best so far."""
+    """When a campaign of `seconds` stops doing what: each is a share of its time before the end,
+    and at most so many seconds, as what has to be finished takes no longer in a long campaign."""
 
     seconds: float
-    last_shard_when_pending: float = 0.8
-    last_step: float = 0.92
-    last_shard: float = 0.95
+    no_shard_when_pending: tuple[float, float] = (0.2, 1200.0)
+    """While findings are pending no shard is started."""
+    no_step: tuple[float, float] = (0.08, 300.0)
+    """Minimizing keeps the best so far."""
+    no_shard: tuple[float, float] = (0.05, 180.0)
+    """No shard is started."""
 
     def may_find(self, elapsed: float, pending: bool) -> bool:
         """Whether a new shard may start, `elapsed` seconds after the beginning; `pending` says
         whether findings are."""
-        last = self.last_shard_when_pending if pending else self.last_shard
-        return elapsed < self.seconds * last
+        return elapsed < self._until(self.no_shard_when_pending if pending else self.no_shard)
 
     def must_wind_down(self, elapsed: float) -> bool:
         """Whether minimizing must stop and keep the best so far."""
-        return elapsed >= self.seconds * self.last_step
+        return elapsed >= self._until(self.no_step)
 
     def is_over(self, elapsed: float) -> bool:
         """Whether the campaign's time is up."""
         return elapsed >= self.seconds
+
+    def _until(self, last: tuple[float, float]) -> float:
+        share, most_s = last
+        return self.seconds - min(share * self.seconds, most_s)

@@ -136,9 +136,18 @@ def exception_type(raised: Raised) -> str:
     return names[-1]
 
 
+_WITHIN_OPERATOR = re.compile(
+    r"This higher order operator doesn't work unless it is captured completely with "
+    r"torch\.compile\. Got graph break/error: "
+)
+"""How dynamo begins to say what it cannot trace in a region or a checkpoint."""
+
+
 def _of_exception(failure: Failure, raised: Raised, program: Program) -> Signature:
     name = exception_type(raised)
     message = diagnosis(failure)
+    if within := _WITHIN_OPERATOR.match(message):
+        name, message = "Unsupported", message[within.end() :]
     if name == "Unsupported":
         title = f"{name}: {message} ({phase_class(failure)})"
         return _of_untraceable(failure.kind, message, title, program.kernel.kind)

@@ -69,6 +69,21 @@ def test_tiles_that_do_not_fit_are_told_by_the_graph_that_they_were_chosen_for()
     assert signature(replace(backward, raised=reduced), FLEX) == signature(backward, FLEX)
 
 
+def test_what_cannot_be_traced_is_one_cause_in_a_region_too() -> None:
+    plain, program = recorded("block_mask_compiled_inside")
+    assert plain.raised is not None
+    said, _, hints = plain.raised.message.partition("\n")
+    inside = replace(
+        plain.raised,
+        type="torch._dynamo.exc.UncapturedHigherOrderOpError",
+        chain=("torch._dynamo.exc.UncapturedHigherOrderOpError",),
+        message="This higher order operator doesn't work unless it is captured completely with "
+        f"torch.compile. Got graph break/error:\n\n{said}\n  Higher Order Operator: "
+        f"torch.ops.higher_order.invoke_subgraph\n{hints}",
+    )
+    assert signature(replace(plain, raised=inside), program) == signature(plain, program)
+
+
 def test_eager_torch_is_one_whether_the_inputs_call_it_or_attention() -> None:
     frame = Frame(file="torch/nn/attention/flex_attention.py", function="create_block_mask", line=9)
     raised = Raised(type="AssertionError", message="requires a mask_mod", frames=(frame,))

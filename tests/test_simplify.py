@@ -285,6 +285,12 @@ def test_what_depends_on_the_mask_goes_with_it() -> None:
     assert all(kernel.block_mask is None for kernel in unmasked if isinstance(kernel, Flex))
 
 
+def test_an_order_of_back_ends_goes_with_them() -> None:
+    causal = Program(kernel=Sdpa(mask_form="is_causal"), mask=Causal())
+    ordered = Sdpa(backend="math", set_priority=True, mask_form="is_causal")
+    assert causal in candidates(replace(causal, kernel=ordered))
+
+
 def test_numbers_that_may_be_negative_move_towards_zero() -> None:
     start = replace(Program(), mask=Causal(offset=-300))
     simplest, _ = descent(start, lambda p: isinstance(p.mask, Causal) and p.mask.offset <= -37)

@@ -171,6 +171,8 @@ class SdpaPlugin(KernelPlugin[Sdpa]):
             kernel = changed(kernel, enable_gqa=is_grouped(p))
         if p.mesh is not None and p.mesh.method is None:
             kernel = self.distributed(kernel)
+        if kernel.backend == "auto":
+            kernel = changed(kernel, set_priority=False)
         return attn_mask.fitted(p, kernel)
 
     def variants(self, program: Program) -> Iterator[tuple[str, Sdpa]]:

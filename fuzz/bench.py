@@ -4,7 +4,8 @@ Each fault is a preload file that breaks torch in one way. A campaign with a gen
 runs against it; then every bucket's minimized program is run a few times in a torch without the
 fault. A bucket whose program passes there is the fault's, and so is one of wrong numbers whose
 program has right ones there, and a layout that differs, which is judged after them; one that fails
-there alike is torch's own; anything else would be a false one.
+there alike is torch's own, and one that fails there somehow and is on public record; anything else
+would be a false one.
 """
 
 from __future__ import annotations
@@ -282,8 +283,14 @@ def numbers_are_right(row: FailureRow, failure: Failure) -> bool:
     )
 
 
+def is_torchs_own(bucket: Bucket, clean: set[str]) -> bool:
+    """Whether unbroken torch fails so, with one of the keys `clean`. A failure that is on public
+    record may have another key there, as what lies in memory decides how it shows."""
+    return bucket.strong in clean or (bool(clean) and bucket.known_issue is not None)
+
+
 def _attribute(verdict: Verdict, bucket: Bucket, row: FailureRow, clean: set[str]) -> None:
-    if bucket.strong in clean:
+    if is_torchs_own(bucket, clean):
         verdict.torch.append(bucket.id)
     elif not clean and row.best is not None and row.best_outcome and row.best_outcome.failure:
         verdict.buckets.append(bucket.id)

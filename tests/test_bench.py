@@ -59,5 +59,21 @@ def test_numbers_are_right_where_the_layout_alone_differs(
     assert bench.numbers_are_right(row, found) is right  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("known_issue", "clean", "own"),
+    [
+        (None, {"key", "other"}, True),
+        (None, {"other"}, False),
+        ("pytorch-1", {"other"}, True),
+        ("pytorch-1", set(), False),
+    ],
+)
+def test_what_unbroken_torch_does_too_is_its_own(
+    known_issue: str | None, clean: set[str], own: bool
+) -> None:
+    bucket = SimpleNamespace(strong="key", known_issue=known_issue)
+    assert bench.is_torchs_own(bucket, clean) is own  # type: ignore[arg-type]
+
+
 def test_layouts_are_those_that_are_judged_last() -> None:
     assert bench.LAYOUT == metadata.LAYOUT

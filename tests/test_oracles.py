@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.distributed._local_tensor import LocalTensor
 
 from attnfuzz.actors.child import layers, tensors
@@ -211,6 +212,28 @@ def test_noise_of_a_sum_covers_equal_numbers_that_are_added_one_by_one(count: in
         deviation = (exact.sum(1) - each.double().sum()).abs().max()
     error = (added - each.double().sum()).abs()
     assert error / OF_NOISE < deviation < 1e-5 * exact[0].sum()
+
+
+def test_noise_of_a_row_that_sees_one_key_covers_what_a_fused_kernel_leaves_of_a_zero() -> None:
+    torch.manual_seed(0)
+    q = torch.randn(2, 2, 1, 64, dtype=torch.float64)
+    k, v = (torch.randn(2, 2, 5, 64, dtype=torch.float64) for _ in range(2))
+    mask, dout = torch.arange(5)[None] == 4, torch.randn_like(q)
+    seen = v[:, :, 4:]  # what its gradient is the sum of cancels
+    seen -= (seen * dout).sum(-1, keepdim=True) / dout.square().sum(-1, keepdim=True) * dout
+    k.requires_grad_()
+
+    def dk(out: torch.Tensor) -> torch.Tensor:
+        return torch.autograd.grad(out, k, dout)[0]
+
+    def by_hand() -> torch.Tensor:
+        return torch.softmax((q @ k.mT).masked_fill(~mask, float("-inf")), dim=-1) @ v
+
+    assert not dk(by_hand()).any()
+    left = dk(F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=1.0)).abs().max()
+    with Noise(torch.float64, 0):
+        deviation = dk(by_hand()).abs().max()
+    assert 0 < left / OF_NOISE < deviation < 1e-12
 
 
 def test_noise_leaves_what_only_moves_values_alone() -> None:

@@ -12,6 +12,11 @@ Fused kernels keep of a softmax its log-sum-exp, rounded, and recompute exp(scor
 in the backward pass: their probabilities are off by a factor of exp(eps * |lse|). So a softmax's
 result is also shaken by that, row by row; |lse| is taken to be that of the row's largest score.
 
+In the backward pass they take the sum of p * dp over a row from the rounded result, as dout * out,
+so that nothing cancels exactly where a row sees one key: the gradient of the scores is also shaken
+by p * eps times the largest dp of the row, of a key that is not seen too, which says how large the
+numbers were that a dp is the sum of.
+
 Where n equal numbers are added one by one, each addition may round to the same side: the gradient
 of a bias, summed over 150 positions in float32, was off by 18 eps, where noise of the summands
 alone allowed 15. So a sum is shaken by eps * sqrt(n) too. Kernels add in float32 at least.
@@ -67,6 +72,8 @@ class Noise(TorchDispatchMode):
             result = self._shaken(result)
         if name in SOFTMAX:
             result = result * self._lse_rounding(args[0], args[1])
+        if name == "_softmax_backward_data":
+            result = result + args[1] * self._row_sum_rounding(args[0], args[2])
         if name == "sum" and _is_floating(result) and result.numel():
             count = args[0].numel() // result.numel()
             result = result * self._summing(result.shape, count, result.dtype)
@@ -82,6 +89,14 @@ class Noise(TorchDispatchMode):
         largest = torch.where(largest < FILL, largest, 0.0)
         factor = 1 + self._uniform(largest.shape) * self._eps * largest
         return factor.to(scores.dtype)
+
+    def _row_sum_rounding(self, gradient: torch.Tensor, dim: int) -> torch.Tensor:
+        """What the sum over a row of probabilities times their `gradient` is off by."""
+        if gradient.size(dim) == 0:
+            return torch.zeros((), dtype=gradient.dtype)
+        largest = gradient.detach().double().abs().nan_to_num(nan=0.0, posinf=0.0)
+        largest = largest.amax(dim, keepdim=True)
+        return (self._uniform(largest.shape) * self._eps * largest).to(gradient.dtype)
 
     def _summing(self, shape: torch.Size, count: int, dtype: torch.dtype) -> torch.Tensor:
         """A factor per sum of `count` numbers."""

@@ -141,6 +141,11 @@ NOTHING_TO_INDEX = "IndexError: index is out of bounds for dimension with size 0
 NO_BATCH = "IndexError: select(): index 0 out of range for tensor of size [0] at dimension 0"
 FEW_ROWS = "AssertionError: Input shapes should have M >= 1, N >= 1 and K >= 16"
 
+NO_VECTORS = (
+    "torch._inductor.exc.InductorError: LoweringException: AssertionError: \n"
+    "  target: flex_attention"
+)
+
 NO_SCORE = (
     "RuntimeError: flex_attention backward requires the output of score_mod to depend on score. "
     "Got a score_mod whose output does not require gradients with respect to score."
@@ -160,6 +165,11 @@ ASKED_AND_NOT = [
         TILES,
         Program(kernel=Flex(block_mask=BlockMaskSpec(block_size=(8, 128))), mask=Causal()),
         Program(kernel=Flex(block_mask=BLOCKS), mask=Causal()),
+    ),
+    (
+        NO_VECTORS,
+        Program(kernel=Flex(), compile=Compile(options={"cpp.simdlen": 0})),
+        Program(kernel=Flex(), compile=Compile(options={"cpp.simdlen": 256})),
     ),
     (
         ODD_BLOCKS,

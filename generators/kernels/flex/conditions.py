@@ -144,6 +144,15 @@ def inductor_head_dim_below_16(program: Program) -> bool:
     )
 
 
+def inductor_without_vectors(program: Program) -> bool:
+    """Whether it is compiled with Inductor, which is told that the CPU has no vectors."""
+    return (
+        program.compile is not None
+        and conditions.inductor(program)
+        and program.compile.options.get("cpp.simdlen") == 0
+    )
+
+
 def inductor_float64(program: Program) -> bool:
     """Whether it is compiled with Inductor, and q, k or v is float64."""
     return conditions.inductor(program) and "float64" in {

@@ -12,6 +12,7 @@ from attnfuzz.generators.kernels.flex.conditions import (
     inductor_float64,
     inductor_head_dim_below_16,
     inductor_returns_lse,
+    inductor_without_vectors,
     kernel_options,
     learnable_tables,
     no_full_blocks,
@@ -89,6 +90,12 @@ FLEX: tuple[Refusal, ...] = (
         pattern=r"torch\.compile on current platform is not supported for CPU",
         why="Inductor's flex_attention on CPU wants AVX2 or better on Linux",
         needs=conditions.inductor,
+    ),
+    Refusal(  # torch 2.13 asserts without a word what 2.14 says
+        pattern=r"AssertionError: (?:trans_b requires \w+ or \w+ vec ISA, got .*)?\s*"
+        r"target: flex_attention",
+        why="Inductor's flex_attention on CPU wants vectors, which `cpp.simdlen` of 0 takes away",
+        needs=inductor_without_vectors,
     ),
     Refusal(
         pattern=r"BACKEND='(TRITON_DECODE|FLASH)' (was specified )?but (flex_decoding|flash "

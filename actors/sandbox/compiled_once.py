@@ -8,7 +8,8 @@ take the most, and Triton's own cache has them. Programs of which it is judged h
 to compile have everything compiled, and linked as torch asks.
 
 What g++ compiled is linked by gold where there is one: GNU ld takes 0.40 CPU seconds for a kernel,
-since torch's libraries have many symbols, and gold 0.12 (binutils 2.40).
+since torch's libraries have many symbols, and gold 0.12 (binutils 2.40). More headers are
+precompiled than torch does (`more_headers`).
 
 Needs torch and the standard library; only the zygote loads this file.
 """
@@ -26,6 +27,8 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
+
+from attnfuzz.actors.sandbox.more_headers import MoreHeaders
 
 KEPT = "compiled"
 KERNELS = "kernels"
@@ -84,6 +87,7 @@ class _Subprocess:
 
     def __init__(self, folder: Path, linker: str | None = None) -> None:
         self._folder, self._linker = folder, linker
+        self._headers = MoreHeaders(folder)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(subprocess, name)
@@ -107,10 +111,13 @@ class _Subprocess:
         return done
 
     def _made(self, command: Sequence[str], output: Path, how: Mapping[str, Any]) -> Any:
-        """The compiler was called, without another linker if it fails with that."""
+        """The compiler was called, as torch asks if it fails with other headers or linker."""
+        ours = self._headers.command(command, how.get("cwd") or ".")
         if self._linker is not None and output.suffix == ".so":
+            ours.append(f"-fuse-ld={self._linker}")
+        if ours != list(command):
             with contextlib.suppress(subprocess.CalledProcessError):
-                return subprocess.run([*command, f"-fuse-ld={self._linker}"], **how)
+                return subprocess.run(ours, **how)
         return subprocess.run(command, **how)
 
     def _keep(self, output: Path, kept: Path) -> None:

@@ -256,6 +256,7 @@ _SORTS = tuple(
         (r"(kernel\.\w+\.(?:activation|num_layers))\..*", r"\1"),
         (r"training\.d[qkv]", ""),
         (r"surround\.checkpoint.*", "surround.checkpoint"),
+        (r"surround\.epilogue.*", "surround.epilogue"),
         (r"(kernel\.\w+\.scale)\.(0|negative)", r"\1.le0"),
         (r"block_mask\.block_size.*", "block_mask.block_size"),
         (r"block_mask\.rebuilt.*", "block_mask.rebuilt"),

@@ -129,9 +129,10 @@ def test_the_default_program_has_none() -> None:
             op="==", left=IntBinary(op="%", left=Index(axis="b"), right=IntConst(value=2)),
             right=IntConst(value=0)))},
          FLEX | {"score", "score.ignores_score", "score.ignores_q_idx", "score.ignores_kv_idx",
-                 "score.on.b", "score.truth", "mask.compare", "int.binary.%"}),
+                 "score.broadcasts", "score.on.b", "score.truth", "mask.compare", "int.binary.%"}),
         ({"kernel": Flex(), "score_mod": FromIndex(index=Index(axis="q_idx"))},
-         FLEX | {"score", "score.ignores_score", "score.ignores_kv_idx", "score.integral"}),
+         FLEX | {"score", "score.broadcasts", "score.ignores_score", "score.ignores_kv_idx",
+                 "score.integral"}),
         ({"kernel": Flex(), "score_mod": FloatBinary(op="+", left=Score(), right=FloatLookup(
             table=Table(axes=("h", "q_idx"), unit=(0,), dtype="float16"), requires_grad=True))},
          FLEX | {"score", "score.binary.+", "score.lookup", "score.lookup.requires_grad",

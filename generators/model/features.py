@@ -71,8 +71,8 @@ def _features(p: Program) -> Iterator[str]:
     yield from choices(p.surround, "surround", but=("epilogue",))
     if p.surround.layers > 2:
         yield "surround.layers.2"  # three are two and one more: what two trigger is known in three
-    if p.surround.epilogue != "none":
-        yield "surround.epilogue"
+    if p.surround.epilogue != "none" or p.surround.layers > 1:
+        yield "surround.epilogue"  # what a layer gives goes on to the next
     if p.surround.epilogue not in ("none", "scaled"):
         yield f"surround.epilogue.{p.surround.epilogue}"
     if p.compile is not None:
@@ -238,7 +238,10 @@ def _expressions(p: Program) -> Iterator[str]:
         yield from (f"score.on.{axis}" for axis in axes if axis in ("b", "h"))
         if not uses_score(p.score_mod):
             yield "score.ignores_score"
-            yield from (f"score.ignores_{axis}" for axis in ("q_idx", "kv_idx") if axis not in axes)
+            ignored = [axis for axis in ("q_idx", "kv_idx") if axis not in axes]
+            yield from (f"score.ignores_{axis}" for axis in ignored)
+            if ignored:
+                yield "score.broadcasts"  # a row, a column or one number
         if is_integral(p.score_mod):
             yield "score.integral"
         yield from _nodes(p.score_mod)

@@ -99,7 +99,7 @@ class Composed(Drawing):
         """Whether it takes float64 with that compile back-end."""
         return True
 
-    def fit_shape(self, shape: Shape) -> Shape:
+    def fit_shape(self, draw: Draw, shape: Shape) -> Shape:
         """`shape`, within what the kernel takes."""
         return shape
 
@@ -129,7 +129,7 @@ class Composed(Drawing):
         # What eager torch refuses is of use where dynamo or AOTAutograd may accept it.
         cheap = backend in ("eager", "aot_eager")
         refusal = draw(self.refusal) if draw(self.is_refused[cheap]) else None
-        shape = self.fit_shape(self.shapes.draw(draw))
+        shape = self.fit_shape(draw, self.shapes.draw(draw))
         training, transform = self._derivatives(draw, backend, refusal)
         if training is None:
             shape = self.fit_forward(shape)

@@ -64,7 +64,7 @@ def layouts() -> SearchStrategy[Layout]:
     changes += [{"start": _one(dim, n)} for dim, n in product(range(4), (1, 3))]
     changes += [{"start": _one(dim, 2), "pad": _one(dim, 5)} for dim in range(4)]
     changes += [{"step": _one(dim, n, rest=1)} for dim, n in product(range(4), (2, 3))]
-    changes += [{"expand": dims} for dims in ((0,), (1,), (2,), (3,), (0, 1), (0, 1, 2))]
+    changes += [{"expand": dims} for dims in ((0,), (1,), (2,), (3,), (0, 1), (0, 1, 2))] * 3
     every = [Layout(order=order, **change) for order in orders for change in changes]
     usual = [Layout()] * (len(every) // 4) + list(COMMON) * (len(every) // 20)
     unread = [replace(one, unread="nan") for one in (*COMMON * (len(every) // 10), *every)]

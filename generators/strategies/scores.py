@@ -72,7 +72,8 @@ class Scores:
         self.op = weighted((4, "+"), (3, "*"), (3, "-"), (2, "/"), (1, "minimum"), (1, "maximum"))
         self.function: SearchStrategy[Any] = st.sampled_from(FUNCTIONS)
         self.step: SearchStrategy[Any] = st.sampled_from(("swish", "softsign"))
-        self.times = st.sampled_from((1, 2, 3, 4, 6, 8, 10, 12))
+        # What more steps cost can double with each, and minutes are soon spent.
+        self.times = weighted((6, 1), (6, 2), (6, 3), (6, 4), (3, 6), (1, 8), (1, 10), (1, 12))
         self.cap = st.sampled_from((20.0, 1.0, 0.5, 5.0, 50.0, 100.0))
         self.flag = st.booleans()
         self.bias_dtype = weighted((3, "float32"), (1, "float16"), (1, "bfloat16"))

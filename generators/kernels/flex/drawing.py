@@ -61,7 +61,7 @@ class Drawing(Composed):
         self.traced = self.swarm.profile == "traced"
         about_masks = self.traced or self.swarm.profile == "block_masks"
         self.several_blocks = about_masks and not self.gpu
-        self.scale, self.gqa = scales(self.swarm), one_in(8)
+        self.scale, self.gqa, self.empty = scales(self.swarm), one_in(8), one_in(8)
         has = self.has
         sizes = [(len(BLOCK_SIZES) // 2, BLOCK_SIZES[0])] + [(1, size) for size in BLOCK_SIZES[1:]]
         if self.gpu:  # tiles, of 128 mostly, have to divide blocks
@@ -231,8 +231,12 @@ class Drawing(Composed):
     def float64(self, backend: str) -> bool:
         return backend != "inductor"
 
-    def fit_shape(self, shape: Shape) -> Shape:
-        return self.shapes.for_flex(shape)
+    def fit_shape(self, draw: Draw, shape: Shape) -> Shape:
+        shape = self.shapes.for_flex(shape)
+        # Eager torch refuses empty sequences by design, and what is compiled ends with a signal.
+        if min(shape.q_len, shape.kv_len) > 0 or draw(self.empty):
+            return shape
+        return replace(shape, q_len=max(shape.q_len, 1), kv_len=max(shape.kv_len, 1))
 
     def fit_forward(self, shape: Shape) -> Shape:
         return self.shapes.forward_only(shape)

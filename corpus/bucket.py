@@ -276,6 +276,23 @@ def _sort(feature: str) -> str:
     return feature
 
 
+def shares_examples(bucket: Bucket, features: frozenset[str]) -> bool:
+    """Whether a program with those features has, of each sort of things that `bucket` needs, one
+    that the bucket's programs have too: a node of their score_mods, a tensor laid out as theirs.
+    Without, another cause may need the same sorts. Where the bucket's programs have no example in
+    common, any other will do, and any activation or spelling of the kernel's."""
+    needed: dict[str, set[str]] = {}
+    for name in bucket.trigger:
+        sort = _sort(name)
+        if sort not in ("", name) and not sort.startswith("kernel."):
+            needed.setdefault(sort, set()).add(name)
+    if any(name.startswith("packed.") for name in features):
+        # Views of one buffer have strides and a start of their own.
+        laid = {f"layout.{x}.{how}" for x in "qkv" for how in ("order", "pad", "start")}
+        features = features | laid
+    return all(names & features for names in needed.values())
+
+
 def _explains(bucket: Bucket, failure: Failure, features: frozenset[str]) -> bool:
     # Which gradients a program asks for is no cause: which of them are wrong is compared instead.
     gradients = {f"training.{name}" for name in NUMBERS}

@@ -267,7 +267,8 @@ def _keys_without_fault(
     for place, outcome in enumerate(results):
         at = place % len(programs)
         if outcome.failure and not numbers_are_right(rows[at], outcome.failure):
-            keys[at].add(signature(outcome.failure, programs[at]).strong)
+            found = signature(outcome.failure, programs[at])
+            keys[at] |= {found.strong, *_of_numbers(found.aliases)}
     return keys
 
 
@@ -284,9 +285,16 @@ def numbers_are_right(row: FailureRow, failure: Failure) -> bool:
 
 
 def is_torchs_own(bucket: Bucket, clean: set[str]) -> bool:
-    """Whether unbroken torch fails so, with one of the keys `clean`. A failure that is on public
-    record may have another key there, as what lies in memory decides how it shows."""
-    return bucket.strong in clean or (bool(clean) and bucket.known_issue is not None)
+    """Whether unbroken torch fails so, with one of the keys `clean`: what lies in memory decides
+    whether numbers are wrong or not finite. A failure that is on public record may have another key
+    there."""
+    known = bool(clean) and bucket.known_issue is not None
+    return known or not clean.isdisjoint((bucket.strong, *_of_numbers(bucket.aliases)))
+
+
+def _of_numbers(aliases: Sequence[str]) -> list[str]:
+    """The key that wrong numbers of a kernel share with numbers that are not finite."""
+    return [alias for alias in aliases if alias.startswith("numbers-")]
 
 
 def _attribute(verdict: Verdict, bucket: Bucket, row: FailureRow, clean: set[str]) -> None:

@@ -64,6 +64,8 @@ def test_numbers_are_right_where_the_layout_alone_differs(
     [
         (None, {"key", "other"}, True),
         (None, {"other"}, False),
+        (None, {"other", "numbers-1"}, True),
+        (None, {"other", "kernel-1"}, False),
         ("pytorch-1", {"other"}, True),
         ("pytorch-1", set(), False),
     ],
@@ -71,7 +73,8 @@ def test_numbers_are_right_where_the_layout_alone_differs(
 def test_what_unbroken_torch_does_too_is_its_own(
     known_issue: str | None, clean: set[str], own: bool
 ) -> None:
-    bucket = SimpleNamespace(strong="key", known_issue=known_issue)
+    aliases = ("numbers-1", "kernel-1")
+    bucket = SimpleNamespace(strong="key", known_issue=known_issue, aliases=aliases)
     assert bench.is_torchs_own(bucket, clean) is own  # type: ignore[arg-type]
 
 

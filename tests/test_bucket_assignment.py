@@ -18,9 +18,9 @@ from attnfuzz.fuzz.campaign.known_buckets import Known
 from attnfuzz.fuzz.reduce.finding import Finding
 from attnfuzz.generators.methods.specs import Heads
 from attnfuzz.generators.model.features import features
-from attnfuzz.generators.model.masks import Causal
+from attnfuzz.generators.model.masks import Causal, SlidingWindow
 from attnfuzz.generators.model.outcome import FailureKind
-from attnfuzz.generators.model.program import Input, Mesh, Program, Shape, Training
+from attnfuzz.generators.model.program import Input, Layout, Mesh, Program, Shape, Training
 from tests.support.fake_pool import wrong
 
 TWO = Mesh(world_size=2, method=Heads())
@@ -77,3 +77,33 @@ def test_a_nan_that_an_input_brings_is_no_cause_of_its_own(tmp_path: Path) -> No
         assert (found, is_new) == (first, False)
         gradient = Finding.of(plain, wrong("dq"), "cpu")
         assert bucket_for(gradient, buckets, None)[1], "another output"
+
+
+EXPANDED = Input(layout=Layout(order=(0, 2, 3, 1), expand=(2,)))
+
+
+@pytest.mark.parametrize(
+    ("known", "found", "same"),
+    [
+        (Program(q=EXPANDED), Program(k=Input(layout=Layout(expand=(0,)))), False),
+        (Program(q=EXPANDED), Program(k=EXPANDED), False),
+        (Program(q=EXPANDED), Program(q=Input(layout=Layout(expand=(0,)))), True),
+        (Program(mask=Causal(offset=1)), Program(mask=SlidingWindow(window=3)), False),
+        (Program(mask=Causal(offset=1)), Program(mask=Causal()), True),
+    ],
+)
+def test_what_is_known_explains_only_what_shares_its_examples(
+    known: Program, found: Program, same: bool, tmp_path: Path
+) -> None:
+    """A campaign's own bucket explains what differs from it in the example alone."""
+    failure = wrong("out").failure
+    assert failure is not None
+    bucket = new_bucket(signature(failure, known), failure, features(known))
+    finding = Finding.of(found, wrong("out"), "cpu")
+    with Store(tmp_path) as store:
+        shipped = Known((bucket,), {bucket.id: frozenset({"cpu"})})
+        got, is_new = bucket_for(finding, BucketIndex(store, tmp_path, shipped), None)
+        assert (got.id == bucket.id, is_new) == (same, not same)
+        own = BucketIndex(store, tmp_path, Known())
+        own.buckets = [bucket]
+        assert bucket_for(finding, own, None) == (bucket, False)

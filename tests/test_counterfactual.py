@@ -76,7 +76,10 @@ def test_what_is_read_beside_a_tensor_may_be_known_as_wrong_numbers(tmp_path: Pa
     failure = replace(failure_of(wrong("out")), kind=FailureKind.NONFINITE, diffs=(dead,))
     with Store(tmp_path) as store:
         index = BucketIndex(store, tmp_path, Known((KNOWN,), {KNOWN.id: frozenset({"cpu"})}))
-        assert index.suspects(failure, program, "cpu") == [KNOWN], "another tensor's layout"
+        assert index.suspects(failure, replace(program, q=program.v), "cpu") == [KNOWN]
+        assert index.suspects(failure, program, "cpu") == [], "another tensor's layout"
+        index.known, index.buckets = Known(), [KNOWN]
+        assert index.suspects(failure, program, "cpu") == [KNOWN], "of the campaign's own"
         elsewhere = replace(program, v=Input(layout=replace(padded, unread="values")))
         assert index.suspects(failure, elsewhere, "cpu") == []
 
@@ -89,7 +92,9 @@ def test_memory_laid_out_otherwise_is_no_suspect(tmp_path: Path) -> None:
         assert known.sorts <= coarse(features(FOUND))
         assert index.suspects(failure_of(wrong("out")), FOUND, "cpu") == []
         other = replace(FOUND, q=Input(), k=expanded.q)
-        assert index.suspects(failure_of(wrong("out")), other, "cpu") == [known]
+        assert index.suspects(failure_of(wrong("out")), other, "cpu") == []
+        same = replace(FOUND, q=expanded.q)
+        assert index.suspects(failure_of(wrong("out")), same, "cpu") == [known]
 
 
 def test_what_a_system_does_wrong_may_be_known_of_the_kernel_underneath(tmp_path: Path) -> None:

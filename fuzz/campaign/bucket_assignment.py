@@ -49,7 +49,7 @@ def bucket_for(
     program, failure = finding.best, finding.failure
     found, traits = signature(failure, program), features(program)
     outputs = wrong_outputs(finding.original_failure)
-    there = merge_related(found, failure, traits, buckets.buckets, outputs)
+    there = merge_related(found, failure, traits, buckets.related(traits), outputs)
     if there is not None:
         return there, False
     fresh = new_bucket(

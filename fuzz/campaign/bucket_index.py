@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from attnfuzz.corpus.bucket import Bucket, assign, coarse, joined, outputs_agree
+from attnfuzz.corpus.bucket import (
+    Bucket,
+    assign,
+    coarse,
+    joined,
+    outputs_agree,
+    shares_examples,
+)
 from attnfuzz.corpus.known_issues import known_as
 from attnfuzz.corpus.signature import Signature, signature
 from attnfuzz.corpus.store.store import Store
@@ -66,10 +73,11 @@ class BucketIndex:
     def suspects(self, failure: Failure, program: Program, target: str) -> list[Bucket]:
         """The buckets that may explain a failure without a stack before it is minimized: of its
         key, with the same outputs wrong, and the program has the sorts of things that they need,
-        and lays some tensor out as their programs do. Or of other numbers of its kernel and
-        layer (what is wrong may be NaN as well, or of another shape), and it has their whole
-        trigger. What a system's kernel does wrong may be known of torch's kernel underneath.
-        Those first whose whole trigger it has, then those that need most."""
+        and lays some tensor out as their programs do; of what is known it has an example of each
+        sort. Or of other numbers of its kernel and layer (what is wrong may be NaN as well, or of
+        another shape), and it has their whole trigger. What a system's kernel does wrong may be
+        known of torch's kernel underneath. Those first whose whole trigger it has, then those that
+        need most."""
         if not signature(failure, program).needs_trigger:
             return []
         programs = (program, *plugin_of(program).underneath(program))
@@ -82,9 +90,28 @@ class BucketIndex:
         there = [
             one
             for one in self.explaining(target)
-            if any(_may_be_of(one, *each) for each in told) and outputs_agree(one, failure)
+            if any(self._may_be_of(one, *each) for each in told) and outputs_agree(one, failure)
         ]
         return sorted(there, key=lambda one: (not has_all_of(one), -len(one.trigger), one.id))
+
+    def _may_be_of(self, bucket: Bucket, found: Signature, has: frozenset[str]) -> bool:
+        """Whether a failure with the signature `found`, of a program with the features `has`, may
+        be of the bucket: see `suspects`."""
+        if bucket.strong != found.strong:
+            alike = bool(bucket.trigger) and bucket.trigger <= has
+            return alike and any(alias in bucket.aliases for alias in found.aliases[:1])
+        if bucket in self.known and not shares_examples(bucket, has):
+            return False
+        return bucket.sorts <= coarse(has) and _laid_out(bucket.trigger) <= _laid_out(has)
+
+    def related(self, features: frozenset[str]) -> list[Bucket]:
+        """The buckets that a minimized failure may be of, by the features of its program: all but
+        those known ones that have other examples, where the key does not tell."""
+        return [
+            one
+            for one in self.buckets
+            if not (one.needs_trigger and one in self.known) or shares_examples(one, features)
+        ]
 
     def joined(
         self, bucket: Bucket, failure: Failure, features: frozenset[str] | None = None
@@ -105,15 +132,6 @@ class BucketIndex:
     def withdraw(self, name: str) -> None:
         """Forgets the bucket with that id."""
         self.buckets = [one for one in self.buckets if one.id != name]
-
-
-def _may_be_of(bucket: Bucket, found: Signature, has: frozenset[str]) -> bool:
-    """Whether a failure with the signature `found`, of a program with the features `has`, may be of
-    the bucket: see `BucketIndex.suspects`."""
-    if bucket.strong == found.strong:
-        return bucket.sorts <= coarse(has) and _laid_out(bucket.trigger) <= _laid_out(has)
-    alike = bool(bucket.trigger) and bucket.trigger <= has
-    return alike and any(alias in bucket.aliases for alias in found.aliases[:1])
 
 
 def _laid_out(features: frozenset[str]) -> frozenset[str]:

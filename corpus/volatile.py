@@ -75,6 +75,7 @@ _PLACES_AND_NAMES = _rules(
         "bound method MaskMod.mask_mod of <<program>.MaskMod",
     ),
     (r"0x[0-9a-fA-F]+", "<ADDR>"),
+    (r"(?<=in file ')[\w.+@~/-]+\.py(?=')", "<PATH>"),  # a case has those below site-packages
     (r"(?:/[\w.+@~-]+){2,}/?(?::\d+)*", "<PATH>"),
     (r"\b[a-z0-9]{40,}\b", "<HASH>"),
     (r"\b(?:CPU_CAPABILITY_?)?AVX(?:512|2)\w*", "<ISA>"),

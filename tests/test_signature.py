@@ -181,6 +181,10 @@ SAME = [
         "**{}): got RuntimeError('Cannot propagate: shape=(s1, ((s1**2)//s1)), rule=(Dim(dim=1), "
         "2).\\n\\nSharding propagation failed for aten._unsafe_view.default(Spec(f32[s1]))')",
     ),
+    (  # a case has the second
+        "the function `a.b` in file `/venv/lib/python3.11/site-packages/torch/_dynamo/x.py` is not",
+        "the function `a.b` in file `torch/_dynamo/x.py` is not",
+    ),
     (
         "expected size 4==4, stride 8==48 at dim=1; expected size 2==2, stride 1==8 at dim=2",
         "expected size 16==16, stride 32==8 at dim=0",

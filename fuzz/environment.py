@@ -10,6 +10,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from importlib import metadata
 from typing import TYPE_CHECKING
 
@@ -86,6 +87,29 @@ def cpu_model() -> str:
             return next(names, platform.machine()).strip()
     except OSError:
         return platform.machine()
+
+
+CPU_FLAGS = "cpu_flags"
+"""In a case's environment: what Linux calls the instructions that its failure needs, "amx_bf16"."""
+
+
+def lacks_cpu(needed: Mapping[str, str]) -> str | None:
+    """Why this processor cannot show what was seen in an environment that says which instructions
+    it `needed`, or None where it can."""
+    wanted = needed.get(CPU_FLAGS, "").split()
+    absent = [flag for flag in wanted if flag not in cpu_flags()]
+    return f"it needs a CPU with {', '.join(absent)}" if absent else None
+
+
+@cache
+def cpu_flags() -> frozenset[str]:
+    """The instructions that this processor has, as Linux names them; none where it does not say."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            lines = (line.partition(":")[2] for line in file if line.startswith("flags"))
+            return frozenset(next(lines, "").split())
+    except OSError:
+        return frozenset()
 
 
 def check_packages(

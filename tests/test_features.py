@@ -121,6 +121,8 @@ def test_the_default_program_has_none() -> None:
          FLEX | {"mask", "mask.key_padding", "mask.on.b", "block_mask", "block_mask.heads",
                  "block_mask.block_size", "block_mask.block_size.oblong",
                  "block_mask.block_size.nonpow2", "block_mask.adjusted", "block_mask.inside"}),
+        ({"mask": AllTrue(), "kernel": Flex(block_mask=BlockMaskSpec(block_size=(1, 1)))},
+         FLEX | {"mask", "block_mask", "block_mask.block_size", "block_mask.block_size.odd"}),
         ({"kernel": Flex(), "score_mod": Softcap(inner=FloatCall(function="tanh", inner=Score()))},
          FLEX | {"score", "score.softcap", "score.call.tanh"}),
         ({"kernel": Flex(), "score_mod": Alibi(inner=Score(), captured=False)},

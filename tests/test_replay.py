@@ -11,6 +11,7 @@ import pytest
 
 from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.corpus.case import find_cases, read_case
+from attnfuzz.fuzz import environment
 from attnfuzz.fuzz.errors import UserError
 from attnfuzz.fuzz.replay.session import Places, replay_all
 from attnfuzz.fuzz.replay.verdict import (
@@ -153,3 +154,19 @@ def test_a_case_that_the_target_cannot_take_is_left_out(monkeypatch: pytest.Monk
     results, there = replay_all([read_case(folder)], replace(at, lenient=True))
     assert [result.verdict for result in results] == [Verdict.NOT_RUN] and there == [{}]
     assert reported == [f"not run      {folder}: mesh: expected none"]
+
+
+def test_a_case_that_needs_instructions_is_run_where_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(environment, "cpu_flags", lambda: frozenset({"avx2", "fma"}))
+    reported: list[str] = []
+    folder = find_cases([CASES])[0]
+    at = Places((folder,), ("cpu",), sys.executable, (), False, 1, reported.append, lenient=True)
+    case = read_case(folder)
+    needs = replace(case, environment={**case.environment, "cpu_flags": "avx2 amx_bf16"})
+    results, _ = replay_all([needs], at)
+    assert [result.verdict for result in results] == [Verdict.NOT_RUN]
+    assert reported == [f"not run      {folder}: it needs a CPU with amx_bf16"]
+    assert environment.lacks_cpu({"cpu_flags": "avx2"}) is None
+    assert environment.lacks_cpu({}) is None

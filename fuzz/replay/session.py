@@ -19,6 +19,7 @@ from attnfuzz.actors.targets import availability
 from attnfuzz.actors.targets.folders import DEFAULT
 from attnfuzz.actors.targets.registry import TARGETS
 from attnfuzz.corpus.case import Case
+from attnfuzz.fuzz.environment import lacks_cpu
 from attnfuzz.fuzz.errors import UserError, user_path
 from attnfuzz.fuzz.pool import opened
 from attnfuzz.fuzz.pool.tasks import RunTask
@@ -117,7 +118,10 @@ def replay_all(cases: Sequence[Case], at: Places) -> tuple[list[Replayed], list[
 
 
 def _unfit(case: Case, target: str, preload: bool) -> str | None:
-    """Why the target cannot take the case's program, or None."""
+    """Why the target cannot take the case's program, or this machine not show it; None else."""
+    lacks = lacks_cpu(case.environment) if target == case.environment.get("target") else None
+    if lacks is not None:
+        return lacks
     known = TARGETS.get(target)
     return None if known is None else known.unfit(case.program, preload or bool(case.preload))
 

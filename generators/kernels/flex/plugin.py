@@ -338,12 +338,7 @@ class FlexPlugin(KernelPlugin[Flex]):
 
 def _block_mask_features(spec: BlockMaskSpec, axes: frozenset[Axis]) -> Iterator[str]:
     yield "block_mask"
-    if spec.block_size != (128, 128):
-        yield "block_mask.block_size"
-    if spec.block_size[0] != spec.block_size[1]:
-        yield "block_mask.block_size.oblong"
-    if any(edge & (edge - 1) for edge in spec.block_size):
-        yield "block_mask.block_size.nonpow2"
+    yield from _block_size_features(*spec.block_size)
     if spec.made != "outside":
         yield "block_mask.inside"
     if spec.made == "cached":
@@ -374,6 +369,17 @@ def _block_mask_features(spec: BlockMaskSpec, axes: frozenset[Axis]) -> Iterator
         yield from (f"block_mask.paged.{name}" for name, number in numbers.items() if number)
     forced = [name for name, axis in (("batch", "b"), ("heads", "h")) if axis in axes]
     yield from choices(spec, "block_mask", but=("made", *forced))
+
+
+def _block_size_features(queries: int, keys: int) -> Iterator[str]:
+    if (queries, keys) != (128, 128):
+        yield "block_mask.block_size"
+    if queries != keys:
+        yield "block_mask.block_size.oblong"
+    if queries & (queries - 1) or keys & (keys - 1):
+        yield "block_mask.block_size.nonpow2"
+    if keys % 2:
+        yield "block_mask.block_size.odd"  # no pairs of them
 
 
 def changes_dtype(mod: Mod) -> bool:

@@ -14,6 +14,7 @@ from attnfuzz.corpus.signature import signature
 from attnfuzz.corpus.store.store import FailureRow, State, Store
 from attnfuzz.fuzz.campaign import known_buckets
 from attnfuzz.fuzz.campaign.bucket_index import BucketIndex
+from attnfuzz.fuzz.campaign.config import CampaignConfig
 from attnfuzz.fuzz.campaign.known_buckets import load_known
 from attnfuzz.fuzz.pool.tasks import Answer, RunTask, ShardTask, Task
 from attnfuzz.fuzz.reduce.attribute import MAX_RUNS
@@ -335,3 +336,13 @@ def test_each_shipped_case_is_known_as_itself(tmp_path: Path) -> None:
             bucket = index.assign(case.failure, case.program, target)
             assert bucket is not None and bucket.known_issue is not None, folder
             assert bucket.known_issue.startswith(f"shipped: {read_bucket(folder.parent).id}")
+
+
+def test_each_tensor_that_is_laid_out_is_a_bucket_of_its_own_label() -> None:
+    """What fails so for q, for k and for v does not fail with any layout."""
+    shipped = load_known(CampaignConfig()).buckets
+    known = [one for one in shipped if one.known_issue == "shipped: cdf7315f"]
+    assert [one.id for one in known if "layout.q.pad" in one.trigger] == ["cdf7315f"]
+    laid = [{name for name in one.trigger if name.startswith("layout.")} for one in known]
+    assert sorted(map(sorted, laid)) == [[f"layout.{x}.order", f"layout.{x}.pad"] for x in "kqv"]
+    assert len({one.id for one in known}) == 3

@@ -22,9 +22,10 @@ shipped case that needs preload files explains failures of campaigns that have t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
+from functools import partial
 from pathlib import Path
 
 from attnfuzz.actors.targets.folders import DEFAULT
@@ -151,11 +152,13 @@ def _is_empty(corpus: Path) -> bool:
 
 
 def _buckets(cases: Iterable[tuple[Path, Case]], where: str, on: date) -> list[Kept]:
-    """A bucket for each key that the cases of a bucket's folder have."""
-    groups: dict[Path, dict[str, list[Case]]] = {}
+    """A bucket for each key that the cases of a bucket's folder have, and for each tensor that is
+    laid out in another way: what fails so for q and for k fails for no layout of both."""
+    groups: dict[Path, dict[tuple[str, ...], list[Case]]] = {}
     for folder, case in cases:
-        key = signature(case.failure, case.program).strong
-        groups.setdefault(folder, {}).setdefault(key, []).append(case)
+        strong = signature(case.failure, case.program).strong
+        laid = sorted(name for name in features(case.program) if name.startswith("layout."))
+        groups.setdefault(folder, {}).setdefault((strong, *laid), []).append(case)
     stand = {
         one.folder: one
         for corpus in {folder.parent for folder in groups}
@@ -166,17 +169,25 @@ def _buckets(cases: Iterable[tuple[Path, Case]], where: str, on: date) -> list[K
         recorded = read_bucket(folder)
         alone = Standing(folder=folder, status=status(folder, on), stays=id_of(folder))
         standing = stand.get(folder, alone)
-        keys = sorted(by_key, key=lambda key: (key != recorded.strong, key))
+        keys = sorted(by_key, key=partial(_is_further, recorded, by_key))
         for key in keys:
             bucket = _as_of_today(recorded, by_key[key], where, standing)
             if key != keys[0]:
-                digest = hashlib.sha256(f"{recorded.id}\0{key}".encode()).hexdigest()
+                digest = hashlib.sha256("\0".join((recorded.id, *key)).encode()).hexdigest()
                 bucket = replace(bucket, id=digest[:8])
             targets = (case.environment.get("target", DEFAULT) for case in by_key[key])
             devices = frozenset(map(device_of, targets))
             kept = Kept(bucket=bucket, devices=devices, folder=folder, standing=standing)
             found.append(kept)
     return found
+
+
+def _is_further(
+    recorded: Bucket, by_key: Mapping[tuple[str, ...], Sequence[Case]], key: tuple[str, ...]
+) -> tuple[bool, bool, tuple[str, ...]]:
+    """What cases of a key come after, so that the bucket that was recorded is the first."""
+    has_all = recorded.trigger <= features(by_key[key][0].program)
+    return key[0] != recorded.strong, not has_all, key
 
 
 def _before(mine: Sequence[Kept], torch: str) -> KnownBefore:

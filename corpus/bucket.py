@@ -286,11 +286,17 @@ def shares_examples(bucket: Bucket, features: frozenset[str]) -> bool:
         sort = _sort(name)
         if sort not in ("", name) and not sort.startswith("kernel."):
             needed.setdefault(sort, set()).add(name)
+    has = features | laid_out(features)
+    return all(names & has for names in needed.values())
+
+
+def laid_out(features: frozenset[str]) -> frozenset[str]:
+    """How tensors are laid out in memory, as "layout.q.pad": views of one buffer too, which have
+    strides and a start of their own."""
+    laid = {name for name in features if name.startswith("layout.")}
     if any(name.startswith("packed.") for name in features):
-        # Views of one buffer have strides and a start of their own.
-        laid = {f"layout.{x}.{how}" for x in "qkv" for how in ("order", "pad", "start")}
-        features = features | laid
-    return all(names & features for names in needed.values())
+        laid |= {f"layout.{x}.{how}" for x in "qkv" for how in ("order", "pad", "start")}
+    return frozenset(laid)
 
 
 def _explains(bucket: Bucket, failure: Failure, features: frozenset[str]) -> bool:

@@ -81,12 +81,17 @@ def check_interpreter(python: str, where: str, torch: bool = True) -> None:
 
 def cpu_model() -> str:
     """The processor's name as Linux reports it, or its architecture."""
+    return _of_cpu("model name") or platform.machine()
+
+
+def _of_cpu(entry: str) -> str:
+    """What Linux tells of the first processor under that name, or nothing."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
-            names = (line.partition(":")[2] for line in file if line.startswith("model name"))
-            return next(names, platform.machine()).strip()
+            found = (line.partition(":")[2] for line in file if line.startswith(entry))
+            return next(found, "").strip()
     except OSError:
-        return platform.machine()
+        return ""
 
 
 CPU_FLAGS = "cpu_flags"
@@ -104,12 +109,7 @@ def lacks_cpu(needed: Mapping[str, str]) -> str | None:
 @cache
 def cpu_flags() -> frozenset[str]:
     """The instructions that this processor has, as Linux names them; none where it does not say."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            lines = (line.partition(":")[2] for line in file if line.startswith("flags"))
-            return frozenset(next(lines, "").split())
-    except OSError:
-        return frozenset()
+    return frozenset(_of_cpu("flags").split())
 
 
 def check_packages(

@@ -9,6 +9,7 @@ from attnfuzz.corpus.bucket import (
     assign,
     coarse,
     joined,
+    laid_out,
     outputs_agree,
     shares_examples,
 )
@@ -102,7 +103,7 @@ class BucketIndex:
             return alike and any(alias in bucket.aliases for alias in found.aliases[:1])
         if bucket in self.known and not shares_examples(bucket, has):
             return False
-        return bucket.sorts <= coarse(has) and _laid_out(bucket.trigger) <= _laid_out(has)
+        return bucket.sorts <= coarse(has) and _ways(bucket.trigger) <= _ways(has)
 
     def related(self, features: frozenset[str]) -> list[Bucket]:
         """The buckets that a minimized failure may be of, by the features of its program: all but
@@ -134,13 +135,7 @@ class BucketIndex:
         self.buckets = [one for one in self.buckets if one.id != name]
 
 
-def _laid_out(features: frozenset[str]) -> frozenset[str]:
-    """How tensors are laid out in memory, whichever they are: expanded, in another order, padded.
+def _ways(features: frozenset[str]) -> frozenset[str]:
+    """In which ways tensors are laid out, whichever they are: expanded, in another order, padded.
     All of that is one sort, but expanded memory fails where a stride of another kind does not."""
-    found = set()
-    for name in features:
-        if name.startswith("layout."):
-            found.add(name.rpartition(".")[2])
-        elif name.startswith("packed."):  # views of one buffer: strides and a start of their own
-            found |= {"order", "pad", "start"}
-    return frozenset(found)
+    return frozenset(name.rpartition(".")[2] for name in laid_out(features))

@@ -9,8 +9,9 @@ Here it is decided what a known bucket explains:
   failure its program must have the whole trigger, the same outputs must be wrong, and it must have
   run on a device of the sort that the case is from: other devices have other kernels.
 - What that leaves open is confirmed and minimized. Then it is a known bucket's as it would be one
-  of the campaign's own (`corpus.bucket.merge_related`), but never because it is the simpler of the
-  two: in the torch that the case is from, what is simpler passed.
+  of the campaign's own (`corpus.bucket.merge_related`), if they share an example of each sort, but
+  never because it is the simpler of the two: in the torch that the case is from, what is simpler
+  passed.
 
 A bucket that is merged into another is labelled as that one. A bucket that was split off another
 explains what has its whole trigger, whatever its key. The label also says what was decided.
@@ -30,7 +31,7 @@ from pathlib import Path
 
 from attnfuzz.actors.targets.folders import DEFAULT
 from attnfuzz.actors.targets.registry import TARGETS
-from attnfuzz.corpus.bucket import Bucket, coarse, wrong_outputs
+from attnfuzz.corpus.bucket import Bucket, coarse, laid_out, wrong_outputs
 from attnfuzz.corpus.case import SHIPPED, Case, find_cases, id_of, read_bucket, read_case
 from attnfuzz.corpus.decisions.events import sentence
 from attnfuzz.corpus.decisions.merging import Standing, standings
@@ -157,7 +158,7 @@ def _buckets(cases: Iterable[tuple[Path, Case]], where: str, on: date) -> list[K
     groups: dict[Path, dict[tuple[str, ...], list[Case]]] = {}
     for folder, case in cases:
         strong = signature(case.failure, case.program).strong
-        laid = sorted(name for name in features(case.program) if name.startswith("layout."))
+        laid = sorted(laid_out(features(case.program)))
         groups.setdefault(folder, {}).setdefault((strong, *laid), []).append(case)
     stand = {
         one.folder: one

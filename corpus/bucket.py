@@ -276,6 +276,12 @@ def _sort(feature: str) -> str:
     return feature
 
 
+def may_explain(known: Bucket, features: frozenset[str]) -> bool:
+    """Whether a minimized failure of a program with those features may be of `known`, a bucket that
+    was there before: where the key does not tell, their programs share examples."""
+    return not known.needs_trigger or shares_examples(known, features)
+
+
 def shares_examples(bucket: Bucket, features: frozenset[str]) -> bool:
     """Whether a program with those features has, of each sort of things that `bucket` needs, one
     that the bucket's programs have too: a node of their score_mods, a tensor laid out as theirs.

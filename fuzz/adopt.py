@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 
-from attnfuzz.corpus.bucket import Bucket, Tried, bucket_to_data, joined, merge_related
+from attnfuzz.corpus.bucket import Bucket, Tried, bucket_to_data, joined, may_explain, merge_related
 from attnfuzz.corpus.case import (
     BUCKET,
     Case,
@@ -147,7 +147,7 @@ class _Adoption:
     def _explaining(self, case: Case) -> Path | None:
         """The folder of the bucket that a case belongs to, if there is one."""
         found, traits = signature(case.failure, case.program), features(case.program)
-        buckets = [one.bucket for one in self._kept]
+        buckets = [one.bucket for one in self._kept if may_explain(one.bucket, traits)]
         bucket = merge_related(found, case.failure, traits, buckets)
         return next((one.folder for one in self._kept if one.bucket is bucket), None)
 

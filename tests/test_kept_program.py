@@ -11,7 +11,7 @@ from attnfuzz.fuzz.kept_program import RUNS, keep
 from attnfuzz.fuzz.reduce.finding import Finding
 from attnfuzz.generators.methods.specs import AllGather
 from attnfuzz.generators.model.masks import Causal
-from attnfuzz.generators.model.program import Input, Mesh, Program, Shape
+from attnfuzz.generators.model.program import Input, Layout, Mesh, Program, Shape
 from tests.support.fake_pool import wrong
 
 SHAPE = Shape(kv_len=2)
@@ -46,6 +46,17 @@ def test_a_script_that_passes_by_itself_is_told(tmp_path: Path) -> None:
     [folder] = find_cases([tmp_path / "found"])
     [tried] = read_bucket(folder.parent).tried.values()
     assert (tried.runs, tried.reproduced) == (RUNS, 0)
+
+
+def test_the_same_sort_of_thing_is_no_bucket_that_was_there(tmp_path: Path) -> None:
+    """An expanded key is not what an expanded query is; another expanded query is."""
+    corpus, expand = tmp_path / "found", (2,)
+    query = Input(layout=Layout(order=(0, 2, 3, 1), expand=expand))
+    first = kept(corpus, Program(shape=SHAPE, q=query))
+    of_key = kept(corpus, Program(shape=SHAPE, k=Input(layout=Layout(expand=expand))))
+    assert len(first.new) == len(of_key.new) == 1 and of_key.new != first.new
+    same = kept(corpus, Program(shape=SHAPE, q=Input(layout=Layout(expand=(0,)))))
+    assert (same.new, same.known) == ([], first.new)
 
 
 def test_a_program_that_a_bucket_there_explains_is_no_new_bucket(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from attnfuzz.corpus.bucket import (
     coarse,
     joined,
     laid_out,
+    may_explain,
     outputs_agree,
     shares_examples,
 )
@@ -108,11 +109,7 @@ class BucketIndex:
     def related(self, features: frozenset[str]) -> list[Bucket]:
         """The buckets that a minimized failure may be of, by the features of its program: all but
         those known ones that have other examples, where the key does not tell."""
-        return [
-            one
-            for one in self.buckets
-            if not (one.needs_trigger and one in self.known) or shares_examples(one, features)
-        ]
+        return [one for one in self.buckets if one not in self.known or may_explain(one, features)]
 
     def joined(
         self, bucket: Bucket, failure: Failure, features: frozenset[str] | None = None

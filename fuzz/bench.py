@@ -108,9 +108,9 @@ class _CpuClock:
 
 class _Watch:
     """Remembers when each bucket was first seen, and with `early` ends a campaign when there is a
-    bucket that was neither `settled` before nor is known, and nothing is pending. `elapsed_s` is
-    the time of the campaign's launches together, a worker's share of CPU seconds; `again` is called
-    before each further one."""
+    bucket that was neither `settled` before nor is known, and whatever is pending is known.
+    `elapsed_s` is the time of the campaign's launches together, a worker's share of CPU seconds;
+    `again` is called before each further one."""
 
     def __init__(self, workers: int, early: bool, settled: Iterable[str]) -> None:
         self.first: dict[str, float] = {}
@@ -126,7 +126,7 @@ class _Watch:
             self.first.setdefault(bucket.id, self.elapsed_s * self._workers)
         new = (bucket for bucket in snapshot.buckets if bucket.known_issue is None)
         done = {bucket.id for bucket in new if bucket.state == "done"}
-        if self._early and done - self._settled and snapshot.pending == 0:
+        if self._early and done - self._settled and snapshot.pending == snapshot.pending_known:
             self._settled |= done
             raise _Enough
 

@@ -12,21 +12,22 @@ from attnfuzz.fuzz.report.live import BucketView, Snapshot
 from attnfuzz.generators.model.outcome import Diff, Failure, FailureKind, Outcome, Phase
 
 
-def snapshot(pending: int = 0, known_issue: str | None = None) -> Snapshot:
+def snapshot(pending: int = 0, pending_known: int = 0, known_issue: str | None = None) -> Snapshot:
     found = BucketView(
         id="b", kind="wrong_result", layer=None, title="", state="done", known_issue=known_issue
     )
     return Snapshot(
         elapsed_s=8.0, left_s=0.0, executed=1, passed=0, rejected=0, failed=1, shards=1, rate=1.0,
-        workers=2, busy=0, cpu=0.0, doing="", pending=pending, buckets=(found,),
+        workers=2, busy=0, cpu=0.0, doing="", pending=pending,
+        pending_known=pending_known, buckets=(found,),
     )  # fmt: skip
 
 
 def test_what_is_new_and_done_ends_it() -> None:
     watch = bench._Watch(2, early=True, settled=())
-    watch(snapshot(pending=1))
+    watch(snapshot(pending=2, pending_known=1))
     with pytest.raises(bench._Enough):
-        watch(snapshot())
+        watch(snapshot(pending=1, pending_known=1))
     assert watch.first == {"b": 16.0}
 
 

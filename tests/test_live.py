@@ -71,6 +71,12 @@ def test_what_is_known_is_counted_apart() -> None:
     )
 
 
+def test_of_what_is_pending_the_known_is_told() -> None:
+    several = replace(SNAPSHOT, pending=5, pending_known=3)
+    assert "5 pending (3 of them known) |" in line(several)
+    assert "5 pending (3 of them known, one for 0:02:05) |" in line(replace(several, waits_s=125))
+
+
 def test_workers_on_several_nodes_are_told() -> None:
     assert " workers, CPU" in line(SNAPSHOT)
     assert " workers (1 on several nodes), CPU" in line(replace(SNAPSHOT, spread=1))

@@ -159,3 +159,47 @@ def test_what_waits_too_long_behind_one_of_its_key_is_confirmed_and_waits_on(
     assert pool.order[:runs] == ["wide"] * runs
     assert pool.order.count("narrow") == runs, "it is confirmed once"
     assert ("narrow" in pool.order[:simpler]) == (late_s == 0.0)
+
+
+ON_RECORD = """\
+- id: example-1
+  link: https://example.org/1
+  note: masks are broken
+  kinds: [compile_error]
+  message: masks are broken
+"""
+
+
+class RecordedPool(OneShardPool):
+    """Each shard has a failure that is on public record."""
+
+    def answer(self, task: Task) -> Answer:
+        if not isinstance(task, ShardTask):
+            return super().answer(task)
+        self.order.append("shard")
+        tally, program = Tally(task.shard), replace(MASKED, seed=task.shard.index)
+        tally.add(program, self.judged(program))
+        return tally.report(1.0, 0.0)
+
+    def judged(self, program: Program) -> Outcome:
+        return judged(program, fresh=True)
+
+    def names(self, program: Program, outcome: Outcome) -> list[str]:
+        return ["known"]
+
+
+@pytest.mark.parametrize("on_record", [True, False])
+def test_what_is_on_public_record_waits_while_there_are_new_programs(
+    on_record: bool, tmp_path: Path
+) -> None:
+    issues = tmp_path / "issues.yaml"
+    issues.write_text(ON_RECORD if on_record else "[]\n")
+    pool = RecordedPool()
+    minimize = CONFIG.minimize.model_copy(update={"pool_share": 0.9, "known_share": 0.05})
+    run(
+        tmp_path / "campaign", pool, shards=20, shipped=False,
+        minimize=minimize, known_issues=issues,
+    )  # fmt: skip
+    last = len(pool.order) - pool.order[::-1].index("shard")
+    assert pool.order.count("known") > 10, "nothing is lost"
+    assert (pool.order[:last].count("known") < 5) == on_record

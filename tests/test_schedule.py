@@ -9,8 +9,8 @@ import pytest
 
 from attnfuzz.actors.sandbox.job import Deadlines
 from attnfuzz.actors.sandbox.watchdog import ASLEEP
-from attnfuzz.corpus.bucket import new_bucket
-from attnfuzz.corpus.signature import signature
+from attnfuzz.corpus.bucket import Bucket, new_bucket
+from attnfuzz.corpus.signature import Signature, signature
 from attnfuzz.corpus.store.store import FailureRow, State
 from attnfuzz.fuzz.campaign.investigation import Investigation
 from attnfuzz.fuzz.campaign.schedule import FairShare, Timetable
@@ -34,25 +34,25 @@ from attnfuzz.generators.model.program import Program
 
 def test_investigating_comes_first_until_it_has_its_share() -> None:
     fair = FairShare(share=0.5)
-    assert fair.investigate_next(0.0)
+    assert fair.is_due(0.0)
     fair.start(1, True, 0.0)
-    assert not fair.investigate_next(1.0)
+    assert not fair.is_due(1.0)
     fair.start(2, False, 1.0)
-    assert fair.investigate_next(1.0) is False
+    assert fair.is_due(1.0) is False
     fair.stop(1, 2.0)
-    assert fair.investigate_next(3.0)
+    assert fair.is_due(3.0)
 
 
 def test_a_share_of_all_always_investigates() -> None:
     fair = FairShare(share=1.0)
     fair.start(1, True, 0.0)
-    assert fair.investigate_next(100.0)
+    assert fair.is_due(100.0)
 
 
 def test_shares_hold_over_many_tasks() -> None:
     fair, spent, now = FairShare(share=0.25), {True: 0.0, False: 0.0}, 0.0
     for handle in range(400):
-        investigates = fair.investigate_next(now)
+        investigates = fair.is_due(now)
         length = 3.0 if investigates else 1.0
         fair.start(handle, investigates, now)
         now += length
@@ -68,18 +68,18 @@ def test_shares_are_of_the_last_minutes_not_of_the_whole_night() -> None:
     fair.start(2, True, 10_000.0)
     fair.stop(2, 10_090.0)
     assert fair.busy(10_090.0) == {False: 10.0, True: 90.0}
-    assert not fair.investigate_next(10_090.0)
-    assert fair.investigate_next(10_200.0), "that was long ago"
+    assert not fair.is_due(10_090.0)
+    assert fair.is_due(10_200.0), "that was long ago"
 
 
 def test_one_of_several_workers_is_always_at_new_programs() -> None:
     fair = FairShare(share=1.0, workers=3)
     for handle in (1, 2):
-        assert fair.investigate_next(0.0)
+        assert fair.is_due(0.0)
         fair.start(handle, True, 0.0)
-    assert not fair.investigate_next(1.0)
+    assert not fair.is_due(1.0)
     fair.stop(1, 2.0)
-    assert fair.investigate_next(2.0)
+    assert fair.is_due(2.0)
 
 
 def test_the_timetable_leaves_time_to_finish_what_was_found() -> None:
@@ -231,29 +231,47 @@ def waiting(candidate_s: float, strong: str = "a") -> Investigation:
     return Investigation(row, None, candidate_s)
 
 
+def bucket_of(strong: str, *needs: str) -> Bucket:
+    """A bucket with that key, all of whose programs have what it `needs`."""
+    found = Signature(strong=strong, title="", needs_trigger=True)
+    failure = Failure(kind=FailureKind.WRONG_RESULT, phase=Phase.CHECK)
+    return new_bucket(found, failure, frozenset(needs))
+
+
+KNOWN = {"a": [bucket_of("a")]}
+"""A bucket that explains whatever has its key."""
+
+
 def test_a_known_key_comes_first_only_to_be_told_apart() -> None:
     unsuspected, suspected = waiting(1.0), waiting(1.0)
     program, failure = suspected.row.program, suspected.failure
     bucket = new_bucket(signature(failure, program), failure, features(program))
     suspected.suspects = [(bucket, [program])]
-    assert unsuspected.is_known({"a"}) and not unsuspected.is_known({"b"})
-    assert not suspected.is_known({"a"})
-    assert suspected.rank((), {"a"}, 0.0) < unsuspected.rank((), {"a"}, 0.0)
+    assert unsuspected.is_known(KNOWN) and not unsuspected.is_known({"b": [bucket_of("b")]})
+    assert not suspected.is_known(KNOWN)
+    assert suspected.rank((), KNOWN, 0.0) < unsuspected.rank((), KNOWN, 0.0)
     suspected.suspects = ()
-    assert suspected.is_known({"a"})
+    assert suspected.is_known(KNOWN)
     suspected.told_apart = True
-    assert not suspected.is_known({"a"})
+    assert not suspected.is_known(KNOWN)
+
+
+def test_a_key_alone_makes_nothing_known() -> None:
+    """Where it has no stack, whatever is wrong with an output has the same."""
+    finding = waiting(1.0)
+    assert not finding.is_known({"a": [bucket_of("a", "layout.q.expanded")]})
+    assert finding.is_known({"a": [bucket_of("a", "layout.q.expanded"), bucket_of("a")]})
 
 
 def test_a_cheap_finding_that_seems_known_is_run_before_five_minutes_are_over() -> None:
     known, other = waiting(1.0), waiting(1.0, strong="b")
-    assert other.rank((), {"a"}, 200.0) < known.rank((), {"a"}, 200.0)
+    assert other.rank((), KNOWN, 200.0) < known.rank((), KNOWN, 200.0)
     other.cpu_s["confirm"] = 1.0
-    assert known.rank((), {"a"}, 250.0) < other.rank((), {"a"}, 250.0)
+    assert known.rank((), KNOWN, 250.0) < other.rank((), KNOWN, 250.0)
     known.cpu_s["confirm"] = 1.0
-    assert other.rank((), {"a"}, 250.0) < known.rank((), {"a"}, 250.0)
+    assert other.rank((), KNOWN, 250.0) < known.rank((), KNOWN, 250.0)
     expensive = waiting(90.0)
-    assert other.rank((), {"a"}, 250.0) < expensive.rank((), {"a"}, 250.0)
+    assert other.rank((), KNOWN, 250.0) < expensive.rank((), KNOWN, 250.0)
 
 
 def test_a_cheap_finding_is_confirmed_before_others_are_minimized() -> None:
@@ -261,4 +279,4 @@ def test_a_cheap_finding_is_confirmed_before_others_are_minimized() -> None:
     minimized.finding.runs = minimized.finding.failed = 5
     for one in (minimized, crash, slow):
         one.cpu_s["confirm"] = 1.0
-    assert crash.rank((), (), 60.0) < minimized.rank((), (), 60.0) < slow.rank((), (), 60.0)
+    assert crash.rank((), {}, 60.0) < minimized.rank((), {}, 60.0) < slow.rank((), {}, 60.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from attnfuzz.corpus.bucket import (
@@ -55,9 +56,13 @@ class BucketIndex:
         known = (known_as(one.known_issue) for one in self.buckets if one.id in self._met)
         return frozenset((*self._met, *filter(None, known)))
 
-    def keys(self) -> frozenset[str]:
-        """The strong keys of all buckets."""
-        return frozenset(bucket.strong for bucket in self.buckets)
+    def by_key(self) -> dict[str, list[Bucket]]:
+        """All buckets by their strong keys."""
+        return _by_key(self.buckets)
+
+    def known_by_key(self) -> dict[str, list[Bucket]]:
+        """Those that were known from the beginning, by their strong keys."""
+        return _by_key(self.known.buckets)
 
     def kinds(self) -> set[str]:
         """The kinds of the campaign's own buckets."""
@@ -130,6 +135,13 @@ class BucketIndex:
     def withdraw(self, name: str) -> None:
         """Forgets the bucket with that id."""
         self.buckets = [one for one in self.buckets if one.id != name]
+
+
+def _by_key(buckets: Iterable[Bucket]) -> dict[str, list[Bucket]]:
+    there: dict[str, list[Bucket]] = {}
+    for bucket in buckets:
+        there.setdefault(bucket.strong, []).append(bucket)
+    return there
 
 
 def _ways(features: frozenset[str]) -> frozenset[str]:

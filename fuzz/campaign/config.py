@@ -60,12 +60,14 @@ class MinimizeConfig(_Section):
     whichever is first.
 
     `pool_share` is the share of the workers' time that confirming, minimizing and variants may
-    take while new programs are still being tried.
+    take while new programs are still being tried, `known_share` what of it those findings may take
+    that seem to be of known causes.
     """
 
     max_candidates: Annotated[int, Field(ge=1, le=100_000)] = 600
     seconds: Positive = 600
     pool_share: Share = 0.5
+    known_share: Share = 0.1
 
 
 def _listed(targets: object) -> object:

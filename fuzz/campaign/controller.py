@@ -103,6 +103,7 @@ class Campaign:
         self._clock = clock
         self._timetable = Timetable(config.minutes * 60)
         self._fair = FairShare(config.minimize.pool_share, pool.size)
+        self._fair_to_known = FairShare(config.minimize.known_share)
         self._recorder = Recorder(store, self._fair)
         self._queue = FindingsQueue(
             config,
@@ -192,10 +193,11 @@ class Campaign:
             now = self._clock()
             shard = self._next_shard(now - self._started)
             work, outlier = None, None
-            if shard is None or self._fair.investigate_next(now):
+            if shard is None or self._fair.is_due(now):
                 outlier = self._outlier() if self._outliers.overdue else None
                 if outlier is None:
-                    work = self._queue.next_work(shard is not None, self._pool.takes)
+                    known = shard is None or self._fair_to_known.is_due(now)
+                    work = self._queue.next_work(shard is not None, self._pool.takes, known)
                 if work is None and outlier is None:
                     outlier = self._outlier()
             if outlier is not None:
@@ -248,6 +250,8 @@ class Campaign:
         self._owners[handle] = owner
         now = self._clock()
         self._fair.start(handle, owner is not None, now)
+        known = isinstance(owner, Work) and self._queue.is_known(owner.stage.investigation)
+        self._fair_to_known.start(handle, known, now)
         if owner is None:
             self._new_programs.start(handle, now)
 
@@ -288,6 +292,7 @@ class Campaign:
         """Takes note of one result, and gives whose it is."""
         owner = self._owners.pop(finished.handle)
         self._fair.stop(finished.handle, self._clock())
+        self._fair_to_known.stop(finished.handle, self._clock())
         if isinstance(finished.result, TaskFailed):
             self._note_defect(finished.result.error)
         self._lost += isinstance(finished.result, WorkerDied)
@@ -323,6 +328,7 @@ class Campaign:
             cpu=psutil.cpu_percent() / 100,
             doing=doing,
             pending=self._queue.pending,
+            pending_known=self._queue.pending_known,
             waits_s=self._queue.waits_s,
             longest={NO_PROGRAM: self._new_programs.longest} | self._queue.longest_waits,
             stopped=by_status.get("stopped", 0),

@@ -122,6 +122,18 @@ class FindingsQueue:
         there = (self._context.active, self._queue, self._behind)
         return sum(len(some) for some in there) + self._parked
 
+    @property
+    def pending_known(self) -> int:
+        """Those among them that were known before."""
+        there = [one for one in (*self._context.active, *self._queue) if self.is_known(one)]
+        return len(there) + sum(
+            any(one in there for one in self._alike(row)) for row in self._behind
+        )
+
+    def is_known(self, investigation: Investigation) -> bool:
+        """Whether a finding seems to be of what was known before the campaign."""
+        return investigation.is_known(self.buckets.known_by_key())
+
     def wind_down(self) -> None:
         """Time is nearly up: minimizing keeps the best so far, and nothing new is begun."""
         self._context.winding_down = True
@@ -185,7 +197,7 @@ class FindingsQueue:
 
     def _seems_known(self, row: FailureRow) -> bool:
         """Whether the one that it waits behind comes last, as it seems known."""
-        return any(one.is_known(self.buckets.keys()) for one in self._alike(row))
+        return any(one.is_known(self.buckets.by_key()) for one in self._alike(row))
 
     def _take_duplicate(self, row: FailureRow, bucket: Bucket) -> None:
         self._unrun.end(row.program_id, behind=True, known=bucket.known_issue is not None)
@@ -203,11 +215,15 @@ class FindingsQueue:
         self._queue.append(investigation)
 
     def next_work(
-        self, finding: bool = False, takes: Takes = lambda target, hardware: True
+        self,
+        finding: bool = False,
+        takes: Takes = lambda target, hardware: True,
+        known: bool = True,
     ) -> Work | None:
         """The most urgent task: of a finding already begun, or of one that has to be begun. An
         expensive finding has one task out at a time; while new programs are tried (`finding`) all
-        expensive ones together have. `takes` says for which targets and hardware a worker is free.
+        expensive ones together have. `takes` says for which targets and hardware a worker is free,
+        `known` whether one may be given that was known before, unless it is overdue.
         """
         looked_at: set[str] = set()
         self.lacks_worker = False
@@ -218,9 +234,11 @@ class FindingsQueue:
             ]
             if not there:
                 return None
-            kinds, keys, now = self.buckets.kinds(), self.buckets.keys(), self._clock()
-            for investigation in sorted(there, key=lambda one: one.rank(kinds, keys, now)):
+            kinds, buckets, now = self.buckets.kinds(), self.buckets.by_key(), self._clock()
+            for investigation in sorted(there, key=lambda one: one.rank(kinds, buckets, now)):
                 looked_at.add(investigation.id)
+                if not (known or investigation.is_overdue(now)) and self.is_known(investigation):
+                    continue
                 if investigation.expensive and self._holds_a_worker(investigation, finding):
                     continue
                 if investigation in self._queue and self._context.winding_down:
@@ -233,7 +251,7 @@ class FindingsQueue:
                 work = self._work_of(investigation)
                 if work is not None:
                     self._at_work.append(investigation)
-                    self._unrun.end(investigation.id, known=investigation.is_known(keys))
+                    self._unrun.end(investigation.id, known=investigation.is_known(buckets))
                     return work
 
     def _release_late(self) -> None:
@@ -364,7 +382,7 @@ class FindingsQueue:
 
     def _look_at_those_behind(self, investigation: Investigation) -> None:
         """Those that waited for its bucket are looked at again."""
-        known = investigation.is_known(self.buckets.keys())
+        known = investigation.is_known(self.buckets.by_key())
         for row in self._behind.take(investigation.row):
             self._unrun.end(row.program_id, behind=True, known=known)
             self.receive(row, waited=True)
@@ -378,9 +396,9 @@ class FindingsQueue:
         """Counts what was spent on the findings that are still under investigation."""
         for investigation in self._context.active:
             self._count_cpu(investigation)
-        keys = self.buckets.keys()
+        buckets = self.buckets.by_key()
         for investigation in self._queue:
-            self._unrun.end(investigation.id, known=investigation.is_known(keys))
+            self._unrun.end(investigation.id, known=investigation.is_known(buckets))
         for row in self._behind:
             self._unrun.end(row.program_id, behind=True, known=self._seems_known(row))
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
-from attnfuzz.corpus.bucket import Bucket
+from attnfuzz.corpus.bucket import Bucket, may_explain
 from attnfuzz.corpus.known_issues import KnownIssue
 from attnfuzz.corpus.store.store import FailureRow
 from attnfuzz.fuzz.campaign.waits import CHEAP_S
 from attnfuzz.fuzz.reduce.attribute import Suspect
 from attnfuzz.fuzz.reduce.confirm import attempts_for
 from attnfuzz.fuzz.reduce.finding import Finding
+from attnfuzz.generators.model.features import features
 from attnfuzz.generators.model.outcome import SEVERITY, Failure
 
 EXPENSIVE_S = 60.0
@@ -23,6 +25,9 @@ LATE_S = 120.0
 
 OVERDUE_S = 240.0
 """Seconds that a cheap finding which seems known may wait for its first run."""
+
+ByKey = Mapping[str, Sequence[Bucket]]
+"""Buckets by their strong keys."""
 
 
 @dataclass(eq=False)
@@ -80,15 +85,27 @@ class Investigation:
         """Whether each run of it takes so long that it must not keep more than one worker."""
         return self.candidate_s > EXPENSIVE_S
 
-    def is_known(self, keys: Collection[str]) -> bool:
-        """Whether it seems to be of a known cause: by its record, or by its key (one of `keys`,
-        those that have a bucket), unless it was told apart from those buckets, or a run or two of
-        counterfactuals are about to."""
-        has_key = self.key in keys and self.bucket is None
-        return self.known is not None or (has_key and not self.told_apart and not self.suspects)
+    @cached_property
+    def features(self) -> frozenset[str]:
+        """Those of the program that was found."""
+        return features(self.row.program)
+
+    def is_known(self, buckets: ByKey) -> bool:
+        """Whether it seems to be of a known cause: by its record, or as one of the `buckets` of its
+        key may explain it, unless it was told apart from those, or a run or two of counterfactuals
+        are about to."""
+        if self.known is not None:
+            return True
+        if self.bucket is not None or self.told_apart or self.suspects:
+            return False
+        return any(may_explain(one, self.features) for one in buckets.get(self.key, ()))
+
+    def is_overdue(self, now: float) -> bool:
+        """Whether it is cheap, and has waited too long for its first run even if it is known."""
+        return not self.cpu_s and now - self.since > OVERDUE_S and not self.expensive
 
     def rank(
-        self, kinds: Collection[str], keys: Collection[str], now: float
+        self, kinds: Collection[str], buckets: ByKey, now: float
     ) -> tuple[bool, bool, bool, bool, bool, bool, int, bool, int, int]:
         """What is known comes last, once it was run: see `is_known`. Expensive findings after cheap
         ones, and of either what is settled last: variants are no causes. Then what has waited too
@@ -103,9 +120,8 @@ class Investigation:
         seconds = attempts_for(finding.failed, finding.runs) * self.candidate_s
         cost = math.ceil(math.log(max(seconds, 1.0), 4))
         kind, number = self.failure.kind, self.row.number
-        waited = 0.0 if self.cpu_s else now - self.since
-        late, overdue = waited > LATE_S, waited > OVERDUE_S and not self.expensive
-        known = self.is_known(keys) and not overdue
+        late = not self.cpu_s and now - self.since > LATE_S
+        known = self.is_known(buckets) and not self.is_overdue(now)
         minimized = self.bucket is not None
         unconfirmed = not finding.runs and self.candidate_s < CHEAP_S
         begun_by = (known, self.expensive, self.settled, not late, not minimized, not unconfirmed)

@@ -1,7 +1,7 @@
 """What runs next: new programs, or the next step with a finding.
 
-The controller keeps the pool busy with both kinds of work. `FairShare` says which kind is behind,
-`Timetable` what there is still time for.
+The controller keeps the pool busy with both kinds of work. `FairShare` says whether a kind is
+behind, `Timetable` what there is still time for.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ a thousand times in a row, and each time costs milliseconds."""
 
 @dataclass
 class FairShare:
-    """Keeps investigating to `share` of the workers' busy time of the last `window_s` seconds while
-    new programs are tried, and, where there are several `workers`, one of them at new programs.
+    """Keeps one kind of work to `share` of the workers' busy time of the last `window_s` seconds
+    while there is other work, and, where there are several `workers`, one of them at that.
 
     Tasks that still run count with the time they have taken so far, or a long one would look free.
     """
@@ -34,24 +34,24 @@ class FairShare:
     running: dict[Handle, tuple[bool, float]] = field(default_factory=dict)
     _ended: deque[tuple[bool, float, float]] = field(default_factory=deque)
     _spent: dict[bool, float] = field(default_factory=lambda: {True: 0.0, False: 0.0})
-    _investigating: int = 0
+    _at_it: int = 0
     _recent: tuple[float, dict[bool, float]] | None = None
 
-    def start(self, handle: Handle, investigates: bool, now: float) -> None:
-        """Notes that a task has started at time `now` (seconds), and of which kind it is."""
-        self.running[handle] = (investigates, now)
-        self._investigating += investigates
+    def start(self, handle: Handle, counts: bool, now: float) -> None:
+        """Notes that a task has started at time `now` (seconds), and whether it is of that kind."""
+        self.running[handle] = (counts, now)
+        self._at_it += counts
 
     def stop(self, handle: Handle, now: float) -> None:
         """Counts the time of a task that has ended. Raises KeyError if it was never started."""
-        investigates, since = self.running.pop(handle)
-        self._investigating -= investigates
-        self._ended.append((investigates, since, now))
-        self._spent[investigates] += now - since
+        counts, since = self.running.pop(handle)
+        self._at_it -= counts
+        self._ended.append((counts, since, now))
+        self._spent[counts] += now - since
 
-    def investigate_next(self, now: float) -> bool:
-        """Whether investigating has had less than its share, and leaves a worker."""
-        if self.workers > 1 and self._investigating >= self.workers - 1:
+    def is_due(self, now: float) -> bool:
+        """Whether that kind has had less than its share, and leaves a worker."""
+        if self.workers > 1 and self._at_it >= self.workers - 1:
             return False
         if self._recent is None or not 0 <= now - self._recent[0] < RECENT_S:
             self._recent = now, self.busy(now)
@@ -59,21 +59,21 @@ class FairShare:
         return busy[True] <= self.share * (busy[True] + busy[False])
 
     def busy(self, now: float) -> dict[bool, float]:
-        """Seconds of the window that workers were investigating (True), or at new programs."""
+        """Seconds of the window that workers were at that kind (True), or at others."""
         begin = now - self.window_s
         while self._ended and self._ended[0][2] <= begin:
             self._ended.popleft()
         busy = {True: 0.0, False: 0.0}
-        going_on = [(investigates, since, now) for investigates, since in self.running.values()]
-        for investigates, since, until in (*self._ended, *going_on):
-            busy[investigates] += max(0.0, until - max(since, begin))
+        going_on = [(counts, since, now) for counts, since in self.running.values()]
+        for counts, since, until in (*self._ended, *going_on):
+            busy[counts] += max(0.0, until - max(since, begin))
         return busy
 
     def spent(self, now: float) -> dict[bool, float]:
         """The same since the beginning."""
         spent = dict(self._spent)
-        for investigates, since in self.running.values():
-            spent[investigates] += now - since
+        for counts, since in self.running.values():
+            spent[counts] += now - since
         return spent
 
 

@@ -45,7 +45,8 @@ class BucketView:
 class Snapshot:
     """A campaign at one moment. Programs are counted since the campaign began, resumed runs
     included; `rate` is programs per second of this run. `cpu` is the share of the machine's CPU
-    time in use, 0 to 1. `defects` counts tasks that failed by our own fault, `stopped` programs
+    time in use, 0 to 1. Of the findings that are `pending`, `pending_known` seem to be of causes
+    that were known before. `defects` counts tasks that failed by our own fault, `stopped` programs
     that compiled for too long, `not_run` those whose preload file or own function failed first,
     `lost` tasks of this run that no worker survived, `spread` workers that are on several nodes
     each, `waits_s` for how long the finding has waited that has waited longest, `longest` the
@@ -65,6 +66,7 @@ class Snapshot:
     doing: str
     spread: int = 0
     pending: int = 0
+    pending_known: int = 0
     waits_s: float = 0.0
     longest: Mapping[str, float] = field(default_factory=dict)
     defects: int = 0
@@ -92,7 +94,7 @@ def line(snapshot: Snapshot) -> str:
         f"{s.rejected:,} rejected, {s.failed:,} failed"
         + (f", {s.stopped:,} stopped" if s.stopped else "")
         + (f", {s.not_run:,} not run" if s.not_run else ""),
-        f"{counted(bucket_count(s), 'bucket')}, {_known(s)}{s.pending} pending{_waiting(s)}",
+        f"{counted(bucket_count(s), 'bucket')}, {_known(s)}{s.pending} pending{_pending(s)}",
         f"{_workers(s)}, CPU {s.cpu:.0%}",
         s.doing,
     ]
@@ -109,9 +111,12 @@ def _workers(snapshot: Snapshot) -> str:
     return f"{snapshot.busy}/{snapshot.workers} workers{spread}"
 
 
-def _waiting(snapshot: Snapshot) -> str:
-    """For how long a finding has waited, where it is worth a word."""
-    return f" (one for {clock(snapshot.waits_s)})" if snapshot.waits_s >= 60 else ""
+def _pending(snapshot: Snapshot) -> str:
+    """How many of what is pending seem known, and for how long one has waited, where it is worth a
+    word."""
+    known = f"{snapshot.pending_known} of them known" if snapshot.pending_known else ""
+    waits = f"one for {clock(snapshot.waits_s)}" if snapshot.waits_s >= 60 else ""
+    return f" ({', '.join(filter(None, (known, waits)))})" if known or waits else ""
 
 
 def bucket_count(snapshot: Snapshot) -> int:
@@ -139,7 +144,7 @@ def view(snapshot: Snapshot) -> RenderableType:
         _workers(s),
         f"CPU {s.cpu:.0%}",
         s.doing,
-        *([f"{s.pending} pending{_waiting(s)}"] if s.pending else []),
+        *([f"{s.pending} pending{_pending(s)}"] if s.pending else []),
     )
     counts.add_row(
         Text(f"{s.rate:.1f} programs/s", style="bold"),

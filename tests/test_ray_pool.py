@@ -31,7 +31,6 @@ from attnfuzz.generators.model.program import Program
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parent.parent
 FAULT = """\
 import torch.nn.functional as F
 
@@ -163,7 +162,6 @@ def test_a_campaign_finds_and_minimizes_a_planted_fault(scratch: Scratch, tmp_pa
             "preload": [str(tmp_path / "fault.py")],
             "minimize": {"max_candidates": 30, "seconds": 30},
             "variants": False,
-            "corpus": [str(ROOT / "corpus" / "cases")],  # torch's own failures cost nothing
         },
         "test",
     )

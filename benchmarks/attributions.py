@@ -35,7 +35,7 @@ from attnfuzz.corpus.store.store import Store
 from attnfuzz.fuzz.campaign.bucket_assignment import bucket_for
 from attnfuzz.fuzz.campaign.bucket_index import BucketIndex
 from attnfuzz.fuzz.campaign.config import CampaignConfig, load_config
-from attnfuzz.fuzz.campaign.known_buckets import load_known
+from attnfuzz.fuzz.campaign.known_buckets import cause_of, load_known
 from attnfuzz.fuzz.pool.opened import outcomes, pool
 from attnfuzz.fuzz.pool.pool import Pool
 from attnfuzz.fuzz.reduce.attribute import Attribute, suspected
@@ -119,7 +119,7 @@ class Checks:
         shard = max((line["shard"] for line in mine), default=0)
         while True:
             enough = self._enough()
-            wanted = [one for one in silent if one.id not in enough]
+            wanted = [one for one in silent if cause_of(one) not in enough]
             if not wanted:
                 return
             for program in shard_programs(
@@ -146,10 +146,10 @@ class Checks:
         attribution = Attribute(suspected(there, program), judge, TARGET)
         drive(self._pool, attribution)
         given = attribution.bucket
-        if given is None or given.id in self._enough():
+        if given is None or cause_of(given) in self._enough():
             return None
         line: Line = {"seed": self._config.seed, "shard": shard, "program": program_id(program)}
-        return line | {"given": given.id} | self._is(program, outcome)
+        return line | {"given": cause_of(given)} | self._is(program, outcome)
 
     def _is(self, program: Program, outcome: Outcome) -> Line:
         """Which bucket the program is of, once it is minimized."""
@@ -167,7 +167,7 @@ class Checks:
         if not stage.search.minimal:
             return {"unknown": "not minimized"}
         bucket, new = bucket_for(finding, self._index, None)
-        told = {"is": "none that is known" if new else bucket.id, "title": bucket.title}
+        told = {"is": "none that is known" if new else cause_of(bucket), "title": bucket.title}
         return told | {"candidates": stage.search.evaluated}
 
 

@@ -15,7 +15,7 @@ from attnfuzz.corpus.store.store import FailureRow, State, Store
 from attnfuzz.fuzz.campaign import known_buckets
 from attnfuzz.fuzz.campaign.bucket_index import BucketIndex
 from attnfuzz.fuzz.campaign.config import CampaignConfig
-from attnfuzz.fuzz.campaign.known_buckets import load_known
+from attnfuzz.fuzz.campaign.known_buckets import cause_of, load_known
 from attnfuzz.fuzz.pool.tasks import Answer, RunTask, ShardTask, Task
 from attnfuzz.fuzz.reduce.attribute import MAX_RUNS
 from attnfuzz.fuzz.report import findings
@@ -343,6 +343,8 @@ def test_each_tensor_that_is_laid_out_is_a_bucket_of_its_own_label() -> None:
     shipped = load_known(CampaignConfig()).buckets
     known = [one for one in shipped if one.known_issue == "shipped: cdf7315f"]
     assert [one.id for one in known if "layout.q.pad" in one.trigger] == ["cdf7315f"]
+    assert len({one.id for one in known}) == len(known) == 3
+    assert {cause_of(one) for one in known} == {"cdf7315f"}
     laid = [{name for name in one.trigger if name.startswith("layout.")} for one in known]
     assert sorted(map(sorted, laid)) == [[f"layout.{x}.order", f"layout.{x}.pad"] for x in "kqv"]
     assert len({one.id for one in known}) == 3

@@ -17,6 +17,7 @@ from attnfuzz.corpus.store.store import FailureRow, State
 from attnfuzz.fuzz.campaign.bucket_assignment import assign_bucket
 from attnfuzz.fuzz.campaign.context import Context
 from attnfuzz.fuzz.campaign.investigation import Investigation
+from attnfuzz.fuzz.campaign.known_buckets import cause_of
 from attnfuzz.fuzz.campaign.save_case import keep, keep_variants, script
 from attnfuzz.fuzz.campaign.transitions import Transition
 from attnfuzz.fuzz.pool.stage import Stage
@@ -332,8 +333,8 @@ def minimized(investigation: Investigation, context: Context) -> FindingTransiti
     expected = investigation.attributed
     if expected is not None:
         wrong = f"{investigation.id}: {bucket.id}, not {expected.id}"
-        same = bucket.id == expected.id
-        is_duplicate = is_duplicate or same
+        is_duplicate = is_duplicate or bucket.id == expected.id
+        same = cause_of(bucket) == cause_of(expected)
         context.store.count("sum", {"attributed_checked": 1})
         context.store.count("attributed_wrong", {} if same else {wrong: 1})
     best = (investigation.finding.best, investigation.finding.best_outcome)

@@ -137,6 +137,12 @@ def kept_in(corpora: Sequence[Path], on: date) -> list[Kept]:
     return _buckets(_cases(corpora), "corpus", on)
 
 
+def cause_of(bucket: Bucket) -> str:
+    """The id of the bucket that `bucket` is known as, else its own: of what is known there is a
+    bucket for each key and each tensor that is laid out in another way."""
+    return known_as(bucket.known_issue) or bucket.id
+
+
 def device_of(target: str) -> str:
     """The sort of device that programs for `target` are made for: "cpu", "cuda", "npu" …"""
     return TARGETS[target].device if target in TARGETS else target
@@ -195,8 +201,7 @@ def _before(mine: Sequence[Kept], torch: str) -> KnownBefore:
     """Where the buckets of corpora stand, by the one that stays."""
     groups: dict[str, dict[Path, Standing]] = {}
     for one in mine:
-        stays = known_as(one.bucket.known_issue) or one.bucket.id
-        groups.setdefault(stays, {})[one.folder] = one.standing
+        groups.setdefault(cause_of(one.bucket), {})[one.folder] = one.standing
     before = KnownBefore(torch=torch[:_TEXT])
     for name, members in groups.items():
         there = [one.status for one in members.values()]

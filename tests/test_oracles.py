@@ -243,6 +243,20 @@ def test_purity_sees_every_byte_and_restored_values_are_fine() -> None:
     assert [found["what"] for found in purity.differences(0)] == ["rng_state"]
 
 
+def test_of_views_of_one_buffer_those_changed_whose_elements_did() -> None:
+    buffer = torch.zeros(3, 4)
+    q, k, v = buffer
+    names = ["q", "k", "v"]
+    purity = Snapshot((q, k, v), names)
+    k[1] = float("nan")
+    assert [found["output"] for found in purity.differences(0)] == ["k"]
+    v[0] = 1
+    assert [found["output"] for found in purity.differences(0)] == ["k", "v"]
+    outside = Snapshot((q[1:], k[1:], v[1:]), names)
+    q[0] = 1
+    assert [found["output"] for found in outside.differences(0)] == names
+
+
 def test_the_same_bits() -> None:
     nan = torch.tensor([1.0, float("nan")])
     assert tensors.same_bits(nan, nan.clone())

@@ -58,7 +58,7 @@ class Snapshot:
 
     Checked of a tensor: every byte of its storage, those outside the view included, its shape,
     strides, offset and dtype, and whether it requires a gradient. `.grad` may change, and the
-    bytes of those `written`.
+    bytes of those `written`. Of the views of one buffer those differ whose elements changed.
     """
 
     def __init__(
@@ -79,12 +79,13 @@ class Snapshot:
     def differences(self, call: int) -> list[Data]:
         """What has changed since."""
         found = []
+        beside = self._beside()
         for name, tensor, stored, metadata in self._tensors:
             for what, before in metadata.items():
                 if (after := _metadata(tensor)[what]) != before:
                     found.append(diff(name, what, before, after, call=call))
             now = tensors.stored_bytes(tensor)
-            if name not in self._written and not torch.equal(now, stored):
+            if name not in self._written | beside and not torch.equal(now, stored):
                 changed = "another size"
                 if now.numel() == stored.numel():
                     changed = f"{int((now != stored).sum())} of {now.numel()} bytes changed"
@@ -99,6 +100,26 @@ class Snapshot:
                 expected, actual = ("unchanged", "changed") if "rng" in what else (before, after)
                 found.append(diff(GLOBALS, what, expected, actual, call=call))
         return found
+
+    def _beside(self) -> set[str]:
+        """Tensors that changed only where other views of their buffer did."""
+        changed: dict[int, dict[str, bool]] = {}
+        for name, tensor, stored, metadata in self._tensors:
+            now = tensors.stored_bytes(tensor)
+            if now.numel() == stored.numel() and not torch.equal(now, stored):
+                before, after = (_elements(there, metadata) for there in (stored, now))
+                views = changed.setdefault(tensor.untyped_storage().data_ptr(), {})
+                views[name] = not torch.equal(before, after)
+        shared = (views for views in changed.values() if any(views.values()))
+        return {name for views in shared for name, own in views.items() if not own}
+
+
+def _elements(stored: torch.Tensor, metadata: dict[str, Any]) -> torch.Tensor:
+    """The bytes of a tensor's elements, of the bytes of its storage."""
+    shape, stride, offset = (metadata[x] for x in ("shape", "stride", "storage_offset"))
+    empty = torch.empty(0, dtype=metadata["dtype"], device=stored.device)
+    elements = empty.set_(stored.untyped_storage(), offset, shape, stride)
+    return elements.reshape(-1).view(torch.uint8)
 
 
 def _metadata(tensor: torch.Tensor) -> dict[str, Any]:

@@ -79,17 +79,21 @@ class Snapshot:
     def differences(self, call: int) -> list[Data]:
         """What has changed since."""
         found = []
-        beside = self._beside()
+        touched = {
+            name
+            for name, tensor, stored, _ in self._tensors
+            if not torch.equal(tensors.stored_bytes(tensor), stored)
+        }
+        changed = touched - self._written - self._beside(touched)
         for name, tensor, stored, metadata in self._tensors:
             for what, before in metadata.items():
                 if (after := _metadata(tensor)[what]) != before:
                     found.append(diff(name, what, before, after, call=call))
-            now = tensors.stored_bytes(tensor)
-            if name not in self._written | beside and not torch.equal(now, stored):
-                changed = "another size"
+            if name in changed:
+                now, actual = tensors.stored_bytes(tensor), "another size"
                 if now.numel() == stored.numel():
-                    changed = f"{int((now != stored).sum())} of {now.numel()} bytes changed"
-                found.append(diff(name, "storage", "unchanged", changed, call=call))
+                    actual = f"{int((now != stored).sum())} of {now.numel()} bytes changed"
+                found.append(diff(name, "storage", "unchanged", actual, call=call))
         after_all = global_state()
         for what, before in self._globals.items():
             after = after_all[what]
@@ -101,16 +105,16 @@ class Snapshot:
                 found.append(diff(GLOBALS, what, expected, actual, call=call))
         return found
 
-    def _beside(self) -> set[str]:
-        """Tensors that changed only where other views of their buffer did."""
-        changed: dict[int, dict[str, bool]] = {}
+    def _beside(self, touched: Collection[str]) -> set[str]:
+        """Those of the `touched` that changed only where other views of their buffer did."""
+        buffers: dict[int, dict[str, bool]] = {}
         for name, tensor, stored, metadata in self._tensors:
             now = tensors.stored_bytes(tensor)
-            if now.numel() == stored.numel() and not torch.equal(now, stored):
+            if name in touched and now.numel() == stored.numel():
                 before, after = (_elements(there, metadata) for there in (stored, now))
-                views = changed.setdefault(tensor.untyped_storage().data_ptr(), {})
+                views = buffers.setdefault(tensor.untyped_storage().data_ptr(), {})
                 views[name] = not torch.equal(before, after)
-        shared = (views for views in changed.values() if any(views.values()))
+        shared = (views for views in buffers.values() if any(views.values()))
         return {name for views in shared for name, own in views.items() if not own}
 
 

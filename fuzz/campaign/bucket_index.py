@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
 from attnfuzz.corpus.bucket import (
@@ -15,10 +14,9 @@ from attnfuzz.corpus.bucket import (
     outputs_agree,
     shares_examples,
 )
-from attnfuzz.corpus.known_issues import known_as
 from attnfuzz.corpus.signature import Signature, signature
 from attnfuzz.corpus.store.store import Store
-from attnfuzz.fuzz.campaign.known_buckets import Known
+from attnfuzz.fuzz.campaign.known_buckets import Known, by_key, cause_of
 from attnfuzz.fuzz.campaign.save_case import keep_bucket
 from attnfuzz.fuzz.reduce.judges import as_wrong_numbers
 from attnfuzz.generators.kernels.registry import plugin_of
@@ -53,16 +51,12 @@ class BucketIndex:
 
     def met(self) -> frozenset[str]:
         """Ids of the buckets that the campaign has met, and of those as which they are known."""
-        known = (known_as(one.known_issue) for one in self.buckets if one.id in self._met)
-        return frozenset((*self._met, *filter(None, known)))
+        causes = (cause_of(one) for one in self.buckets if one.id in self._met)
+        return frozenset((*self._met, *causes))
 
     def by_key(self) -> dict[str, list[Bucket]]:
         """All buckets by their strong keys."""
-        return _by_key(self.buckets)
-
-    def known_by_key(self) -> dict[str, list[Bucket]]:
-        """Those that were known from the beginning, by their strong keys."""
-        return _by_key(self.known.buckets)
+        return by_key(self.buckets)
 
     def kinds(self) -> set[str]:
         """The kinds of the campaign's own buckets."""
@@ -135,13 +129,6 @@ class BucketIndex:
     def withdraw(self, name: str) -> None:
         """Forgets the bucket with that id."""
         self.buckets = [one for one in self.buckets if one.id != name]
-
-
-def _by_key(buckets: Iterable[Bucket]) -> dict[str, list[Bucket]]:
-    there: dict[str, list[Bucket]] = {}
-    for bucket in buckets:
-        there.setdefault(bucket.strong, []).append(bucket)
-    return there
 
 
 def _ways(features: frozenset[str]) -> frozenset[str]:

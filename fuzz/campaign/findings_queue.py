@@ -132,7 +132,7 @@ class FindingsQueue:
 
     def is_known(self, investigation: Investigation) -> bool:
         """Whether a finding seems to be of what was known before the campaign."""
-        return investigation.is_known(self.buckets.known_by_key())
+        return investigation.is_known(self.buckets.known.by_key)
 
     def wind_down(self) -> None:
         """Time is nearly up: minimizing keeps the best so far, and nothing new is begun."""
@@ -214,12 +214,7 @@ class FindingsQueue:
         self._stages[investigation.id] = first_stage(investigation, context)
         self._queue.append(investigation)
 
-    def next_work(
-        self,
-        finding: bool = False,
-        takes: Takes = lambda target, hardware: True,
-        known: bool = True,
-    ) -> Work | None:
+    def next_work(self, finding: bool, takes: Takes, known: bool) -> Work | None:
         """The most urgent task: of a finding already begun, or of one that has to be begun. An
         expensive finding has one task out at a time; while new programs are tried (`finding`) all
         expensive ones together have. `takes` says for which targets and hardware a worker is free,

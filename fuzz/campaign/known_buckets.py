@@ -26,7 +26,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 from attnfuzz.actors.targets.folders import DEFAULT
@@ -55,6 +55,11 @@ class Known:
 
     def __contains__(self, bucket: Bucket) -> bool:
         return bucket.id in self.devices
+
+    @cached_property
+    def by_key(self) -> dict[str, list[Bucket]]:
+        """The buckets by their strong keys."""
+        return by_key(self.buckets)
 
     def explaining(self, buckets: Iterable[Bucket], target: str) -> list[Bucket]:
         """Those of `buckets` that may explain a failure on `target` before it is minimized."""
@@ -135,6 +140,14 @@ def load_known(config: CampaignConfig, torch: str = "", on: date | None = None) 
 def kept_in(corpora: Sequence[Path], on: date) -> list[Kept]:
     """The buckets that are kept in `corpora`, as they stand on that day. Raises CaseError."""
     return _buckets(_cases(corpora), "corpus", on)
+
+
+def by_key(buckets: Iterable[Bucket]) -> dict[str, list[Bucket]]:
+    """Buckets by their strong keys."""
+    there: dict[str, list[Bucket]] = {}
+    for bucket in buckets:
+        there.setdefault(bucket.strong, []).append(bucket)
+    return there
 
 
 def cause_of(bucket: Bucket) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 
 from attnfuzz.actors.sandbox import compiled_once
 from attnfuzz.actors.sandbox.compiled_once import _Subprocess
+from attnfuzz.actors.sandbox.headers import drop_headers_since, is_whole
 from attnfuzz.actors.sandbox.job import Deadlines
 from attnfuzz.actors.sandbox.sandbox import Sandbox
 from attnfuzz.actors.sandbox.scratch import Scratch
@@ -125,6 +128,37 @@ def test_what_was_not_used_for_longest_goes_first(
     assert len(calls.read_text().splitlines()) == 3
     compile_as(calls, "one", "int x;")
     assert len(calls.read_text().splitlines()) == 4
+
+
+def test_a_precompiled_header_is_there_whole(calls: Path) -> None:
+    built = compile_as(calls, "first", "int x;", name="a.h.gch")
+    assert built.read_text() == "int x;" and is_whole(built)
+    [line] = calls.read_text().splitlines()
+    assert not line.endswith(str(built))
+    assert [one.name for one in built.parent.glob("*.gch")] == [built.name]
+
+
+def test_a_header_that_cannot_be_precompiled_fails_in_the_words_of_torch(calls: Path) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        compile_as(calls, "first", "error", name="a.h.gch")
+    header = calls.parent / "first" / "inductor" / "a.h.gch"
+    assert caught.value.cmd[-1] == str(header) and not is_whole(header)
+
+
+def test_a_header_whose_compiler_was_killed_is_not_there(tmp_path: Path) -> None:
+    script, header = tmp_path / "cxx", tmp_path / "a.h.gch"
+    script.write_text('#!/bin/sh\necho half > "$2"\nkill -9 $PPID\n')
+    script.chmod(0o755)
+    code = (
+        "from pathlib import Path; from attnfuzz.actors.sandbox.headers import precompile\n"
+        f"precompile([{str(script)!r}, '-o', {str(header)!r}], Path({str(header)!r}), {{}})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert [one.read_text() for one in tmp_path.glob("*.gch")] == ["half\n"]
+    assert not header.exists()
+    drop_headers_since(tmp_path, 0.0)
+    assert not list(tmp_path.glob("*.gch*"))
 
 
 def test_other_calls_are_as_they_are(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from attnfuzz.actors.sandbox import more_headers
+from attnfuzz.actors.sandbox import headers, more_headers
 from attnfuzz.actors.sandbox.more_headers import WANTED, MoreHeaders
 
 TEXT = "\n#include <prefix.h>\n#include <more.h>\n\nint both = of_prefix() + of_more();\n"
@@ -133,7 +133,7 @@ def test_a_torn_header_is_built_anew(there: Folder) -> None:
     for _ in range(WANTED):
         there.ours(there.command())
     [built] = there.built()
-    whole, done = built.read_bytes(), Path(f"{built}{more_headers.DONE}")
+    whole, done = built.read_bytes(), Path(f"{built}{headers.DONE}")
     done.unlink()
     built.write_bytes(whole[:100])
     command = there.command()
@@ -142,7 +142,6 @@ def test_a_torn_header_is_built_anew(there: Folder) -> None:
 
 
 def test_the_oldest_headers_go(there: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(more_headers, "MOST", 2)
     made: list[Path] = []
     for age, options in enumerate((("-O0",), ("-O2",), ("-O3",))):
         for _ in range(WANTED):
@@ -150,4 +149,21 @@ def test_the_oldest_headers_go(there: Folder, monkeypatch: pytest.MonkeyPatch) -
         [new] = [one for one in there.built() if one not in made]
         os.utime(new, (age, age))
         made.append(new)
+        monkeypatch.setattr(headers, "MOST_BYTES", 2.5 * new.stat().st_size)
     assert there.built() == sorted(made[1:])
+    assert not Path(f"{made[0]}{headers.DONE}").exists()
+
+
+def test_what_is_compiled_with_is_not_the_oldest(there: Folder) -> None:
+    """With a header of torch's own as with one of ours."""
+    prefix = there.prefix.with_name("prefix.h.gch")
+    prefix.touch()
+    for _ in range(WANTED):
+        there.ours(there.command())
+    for one in there.built():
+        os.utime(one, (1, 1))
+    there.ours(there.command())
+    ours, torchs = there.built()
+    assert ours.stat().st_mtime > 1 and torchs == prefix and torchs.stat().st_mtime == 1
+    there.ours(there.command("int x;"))
+    assert torchs.stat().st_mtime > 1

@@ -16,11 +16,16 @@ from pathlib import Path
 import pytest
 
 from attnfuzz.actors.sandbox import confine, ports, procs, stacks, verdict
-from attnfuzz.actors.sandbox.files import drop_headers_since, remove_tree
+from attnfuzz.actors.sandbox.files import remove_tree
+from attnfuzz.actors.sandbox.headers import (
+    DONE,
+    LIBRARIES,
+    drop_headers_since,
+    drop_unfinished,
+)
 from attnfuzz.actors.sandbox.job import Deadlines, Job, shapes_a_call
 from attnfuzz.actors.sandbox.messages import LONGEST, Messages
 from attnfuzz.actors.sandbox.sandbox import Sandbox, SandboxError
-from attnfuzz.actors.sandbox.warm import DONE, LIBRARIES, drop_unfinished
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
 from attnfuzz.generators.kernels.specs import Flex
 from attnfuzz.generators.model.masks import Causal, Documents

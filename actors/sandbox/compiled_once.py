@@ -24,16 +24,18 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from attnfuzz.actors.sandbox.files import oldest_beyond
+from attnfuzz.actors.sandbox.headers import MADE as HEADER
+from attnfuzz.actors.sandbox.headers import precompile
 from attnfuzz.actors.sandbox.more_headers import MoreHeaders
 
 KEPT = "compiled"
 KERNELS = "kernels"
 MOST_BYTES = 256 << 20
-MADE = (".so", ".o")
+MADE = (".so", ".o", HEADER)
 LINKER = "gold"
 
 
@@ -65,16 +67,9 @@ def keep_kernels(folder: Path) -> None:
 
 
 def _drop_oldest(folder: Path) -> None:
-    for one in _too_much({one: _bytes(one) for one in folder.iterdir()}):
+    for one in oldest_beyond({one: _bytes(one) for one in folder.iterdir()}, MOST_BYTES):
         gone = one.rename(one.with_suffix(".gone"))  # whole, though this process may be killed
         shutil.rmtree(gone)
-
-
-def _too_much(sizes: Mapping[Path, int]) -> list[Path]:
-    """The oldest of these, without which the others have `MOST_BYTES` at most."""
-    size, oldest = sum(sizes.values()), sorted(sizes, key=lambda one: one.stat().st_mtime)
-    before = accumulate((sizes[one] for one in oldest), initial=0)
-    return [one for one, gone in zip(oldest, before, strict=False) if size - gone > MOST_BYTES]
 
 
 def _bytes(folder: Path) -> int:
@@ -96,6 +91,10 @@ class _Subprocess:
         """As `subprocess.run`, unless the command's output is there already."""
         output = _output(command)
         if output is None:
+            return subprocess.run(command, **how)
+        if output.suffix == HEADER:
+            with contextlib.suppress(OSError, subprocess.SubprocessError):
+                return precompile(command, output, how)
             return subprocess.run(command, **how)
         digest = _digest(command, output, how.get("cwd") or ".")
         kept = self._folder / digest
@@ -125,12 +124,12 @@ class _Subprocess:
         shutil.copyfile(output, unfinished)
         unfinished.rename(kept)
         there = {path: path.stat().st_size for path in self._folder.iterdir() if not path.suffix}
-        for path in _too_much(there):
+        for path in oldest_beyond(there, MOST_BYTES):
             path.unlink()
 
 
 def _output(command: Sequence[str]) -> Path | None:
-    """The library or object file that the command makes; None where it makes something else."""
+    """The library, object file or precompiled header that the command makes, or None."""
     named = [after for one, after in zip(command, command[1:], strict=False) if one == "-o"]
     return Path(named[0]) if len(named) == 1 and named[0].endswith(MADE) else None
 

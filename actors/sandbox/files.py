@@ -6,9 +6,9 @@ import os
 import shutil
 import stat
 import time
+from collections.abc import Mapping
+from itertools import accumulate
 from pathlib import Path
-
-DONE = ".done"  # "<file>.done" vouches that the file beside it is whole
 
 
 def below(folder: Path, *suffixes: str) -> list[Path]:
@@ -39,14 +39,8 @@ def _unlock(path: Path) -> None:
                 os.chmod(inner, stat.S_IRWXU)
 
 
-def drop_headers_since(headers: Path, began: float) -> None:
-    """Removes precompiled headers written since `began` (a time.time()): the killed child's g++
-    may have left one unfinished. One that was whole, and that nobody vouches for, is only built
-    again."""
-    for compiled in below(headers, ".gch"):
-        try:
-            vouched = compiled.with_name(compiled.name + DONE).exists()
-            if not vouched and compiled.stat().st_mtime >= began:
-                compiled.unlink()
-        except FileNotFoundError:  # another sandbox was faster
-            continue
+def oldest_beyond(sizes: Mapping[Path, int], most: int) -> list[Path]:
+    """The files that were not used for longest, without which the others have `most` bytes."""
+    size, oldest = sum(sizes.values()), sorted(sizes, key=lambda one: one.stat().st_mtime)
+    before = accumulate((sizes[one] for one in oldest), initial=0)
+    return [one for one, gone in zip(oldest, before, strict=False) if size - gone > most]

@@ -39,8 +39,8 @@ class ZygoteDied(Exception):
 
 
 def headers_folder(scratch: Path) -> Path:
-    """Where Inductor's precompiled headers are kept between runs: 150 MB for each set of flags, in
-    the user's cache folder ($XDG_CACHE_HOME or ~/.cache); in `scratch` where that is read-only."""
+    """Where precompiled headers are kept between runs (`headers`, 3 GiB at most): in the cache
+    folder, $XDG_CACHE_HOME or ~/.cache; in `scratch` where that is read-only."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     folder = Path(base) / "attnfuzz"
     try:

@@ -21,13 +21,10 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from attnfuzz.actors.sandbox.files import DONE
+from attnfuzz.actors.sandbox.headers import MADE, is_whole, precompile
 
 WANTED = 3
 """Texts of one zygote that begin alike before this is precompiled: it takes as long as two."""
-
-MOST = 4
-"""Of such headers, 220 MB each, as many are kept."""
 
 INCLUDE = re.compile(r"\s*#include <[^>]+>\s*")
 NAME = "more-"
@@ -49,6 +46,8 @@ class MoreHeaders:
             header = self._header(words, prefix, cwd)
             if header is not None:
                 words[place] = str(header)
+        with contextlib.suppress(OSError, ValueError):
+            os.utime(words[words.index("-include") + 1] + MADE)  # it was used
         return words
 
     def _header(self, words: Sequence[str], prefix: Path, cwd: str) -> Path | None:
@@ -65,13 +64,12 @@ class MoreHeaders:
             noted = self._folder / f"{key}.more"
             times, name = noted.read_text().split() if noted.exists() else ("0", "")
             header = prefix.with_name(name or _name(options, lines, self._folder / key))
-            built = Path(f"{header}.gch")
-            if not _is_whole(built):
+            built = Path(f"{header}{MADE}")
+            if not is_whole(built):
                 noted.write_text(f"{int(times) + 1} {header.name}")
                 if int(times) + 1 != WANTED:  # more: it could not be built
                     return None
                 _build(header, options, lines)
-            os.utime(built)
             noted.write_text(f"{times} {header.name}")
         return header
 
@@ -109,21 +107,12 @@ def _name(options: Sequence[str], lines: Sequence[str], scratch: Path) -> str:
 
 
 def _build(header: Path, options: Sequence[str], lines: Sequence[str]) -> None:
-    """Has the header precompiled: there is a whole one or none, whenever this process is killed."""
-    older = sorted(header.parent.glob(f"{NAME}*.gch"), key=lambda one: one.stat().st_mtime)
-    for one in older[: max(0, len(older) - MOST + 1)]:
-        Path(f"{one}{DONE}").unlink(missing_ok=True)
-        one.unlink(missing_ok=True)
-    unfinished = header.with_name(f"{header.stem}-{os.getpid()}.gch")
+    """Has the header precompiled."""
     header.write_text("\n".join(lines) + "\n")
-    command = [*options, "-x", "c++-header", str(header), "-o", str(unfinished)]
-    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
-    unfinished.rename(f"{header}.gch")
-    Path(f"{header}.gch{DONE}").touch()
-
-
-def _is_whole(built: Path) -> bool:
-    return built.exists() and Path(f"{built}{DONE}").exists()
+    built = Path(f"{header}{MADE}")
+    command = [*options, "-x", "c++-header", str(header), "-o", str(built)]
+    said = subprocess.DEVNULL
+    precompile(command, built, {"stdout": said, "stderr": said, "check": True})
 
 
 def _digest(*words: str) -> str:

@@ -21,9 +21,10 @@ from typing import Any
 from attnfuzz.actors.sandbox import blame, collectives, together, verdict
 from attnfuzz.actors.sandbox.attempt import Attempt
 from attnfuzz.actors.sandbox.cpus import enough
-from attnfuzz.actors.sandbox.files import drop_headers_since, remove_tree
+from attnfuzz.actors.sandbox.files import remove_tree
 from attnfuzz.actors.sandbox.following import FollowingSupervisor, ended, may_run, patient
 from attnfuzz.actors.sandbox.fork_server import ForkServer, SandboxError, ZygoteDied, headers_folder
+from attnfuzz.actors.sandbox.headers import drop_headers_since
 from attnfuzz.actors.sandbox.job import Job, Limits
 from attnfuzz.actors.sandbox.leading import LeadingSupervisor, spread_over
 from attnfuzz.actors.sandbox.messages import Messages

@@ -19,28 +19,7 @@ import tempfile
 from pathlib import Path
 
 from attnfuzz.actors.sandbox.compiled_once import KEPT, keep_compiled
-from attnfuzz.actors.sandbox.files import DONE, below
-
-BUILT = (".gch", ".so")
-LIBRARIES = "virtual"
-"""The folder, beside the headers, of libraries that `targets.stand_in_library` puts there whole."""
-
-
-def drop_unfinished(headers: Path) -> None:
-    """Removes what g++ wrote and no warm-up has vouched for: it may have been killed while writing,
-    and torch would use the torn file for ever."""
-    for built in _built(headers):
-        if not built.with_name(built.name + DONE).exists():
-            built.unlink(missing_ok=True)
-    for done in below(headers, DONE):
-        if not done.with_name(done.name.removesuffix(DONE)).exists():
-            done.unlink(missing_ok=True)
-
-
-def _built(headers: Path) -> list[Path]:
-    """What torch had g++ write there: precompiled headers and libraries."""
-    found = below(headers, *BUILT)
-    return [path for path in found if headers / LIBRARIES not in path.parents]
+from attnfuzz.actors.sandbox.headers import built_in, drop_unfinished, vouch_for
 
 
 def warm_up(headers: Path) -> None:
@@ -57,7 +36,7 @@ def warm_up(headers: Path) -> None:
     with open(headers / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         drop_unfinished(headers)
-        there = frozenset(_built(headers))
+        there = frozenset(built_in(headers))
         if there:  # probably all that is needed: others need not wait for this one
             fcntl.flock(lock, fcntl.LOCK_SH)
         with (
@@ -67,12 +46,12 @@ def warm_up(headers: Path) -> None:
             for compile_one in (_plain, _sdpa, _sdpa_to_aot, _flex):
                 compile_one()
                 torch._dynamo.reset()
-        new = [built for built in _built(headers) if built not in there]
+        new = [built for built in built_in(headers) if built not in there]
         if new:
             fcntl.flock(lock, fcntl.LOCK_EX)  # when nobody else is building it
         for built in new:
             if built.exists():
-                built.with_name(built.name + DONE).touch()
+                vouch_for(built)
     forget()
     keep_compiled(Path.cwd() / KEPT)
 

@@ -51,8 +51,9 @@ if __name__ == "__main__":
     know_own_package()
 
 from attnfuzz.actors.child import main as child  # noqa: E402
-from attnfuzz.actors.sandbox import confine, procs, warm  # noqa: E402
+from attnfuzz.actors.sandbox import confine, procs  # noqa: E402
 from attnfuzz.actors.sandbox.compiled_once import KERNELS, compile_anew, keep_kernels  # noqa: E402
+from attnfuzz.actors.sandbox.headers import LIBRARIES  # noqa: E402
 from attnfuzz.actors.targets.child_registry import CHILDREN  # noqa: E402
 from attnfuzz.actors.targets.cxx import compiler_version  # noqa: E402
 
@@ -92,7 +93,7 @@ def main() -> None:
 def prepare(headers: Path, target: str) -> dict[str, str]:
     """Imports torch, without compiling anything; returns the environment's description."""
     chosen = CHILDREN[target]
-    chosen.before_torch(headers / warm.LIBRARIES)
+    chosen.before_torch(headers / LIBRARIES)
     gc.disable()  # what an import makes stays: to look for garbage again and again takes a second
     with chosen.importing():
         child.preload_torch()

@@ -13,6 +13,7 @@ Needs the standard library alone.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -38,11 +39,16 @@ def precompile(command: Sequence[str], header: Path, how: Mapping[str, Any]) -> 
     done = subprocess.run(words, **how)
     unfinished.rename(header)
     vouch_for(header)
-    there = [one for one in header.parent.glob(f"*{MADE}") if is_whole(one)]
+    with contextlib.suppress(FileNotFoundError):  # another process is at it too
+        _drop_oldest(header.parent)
+    return done
+
+
+def _drop_oldest(folder: Path) -> None:
+    there = [one for one in folder.glob(f"*{MADE}") if is_whole(one)]
     for one in oldest_beyond({one: one.stat().st_size for one in there}, MOST_BYTES):
         _vouching(one).unlink(missing_ok=True)
         one.unlink(missing_ok=True)
-    return done
 
 
 def vouch_for(built: Path) -> None:

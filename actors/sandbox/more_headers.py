@@ -43,11 +43,8 @@ class MoreHeaders:
         with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):
             place = words.index("-include") + 1
             prefix = Path(words[place])
-            header = self._header(words, prefix, cwd)
-            if header is not None:
-                words[place] = str(header)
-        with contextlib.suppress(OSError, ValueError):
-            os.utime(words[words.index("-include") + 1] + MADE)  # it was used
+            words[place] = str(self._header(words, prefix, cwd) or prefix)
+            os.utime(words[place] + MADE)  # it was used
         return words
 
     def _header(self, words: Sequence[str], prefix: Path, cwd: str) -> Path | None:

@@ -59,7 +59,8 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
          f"--dashboard-agent-listen-port={ports['agent']}",
          f"--metrics-export-port={ports['metrics']}"],
         env=ENVIRONMENT
-        | {"PATH": f"{folder}:{os.environ['PATH']}", "TMPDIR": str(files), "RAY_AUTH_MODE": "token"},
+        | {"PATH": f"{folder}:{os.environ['PATH']}", "RAY_AUTH_MODE": "token"}
+        | {"TMPDIR": str(files)},
         preexec_fn=_dies_with_parent,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip

@@ -61,7 +61,8 @@ class Shapes:
         if has("shape.long"):
             lengths += list(LONG) * max(1, len(lengths) // 250)
         self.length = st.sampled_from(lengths)
-        cross = ((3, "other"), (4, "decode"), (1, "near")) if has("shape.cross") else ()
+        unlike = ((3, "other"), (4, "decode"), (3, "chunk"), (1, "near"))
+        cross = unlike if has("shape.cross") else ()
         self.relation = weighted((5, "same"), *cross)
         self.step = st.sampled_from((1, -1, 2, 16, -16, 100))
         self.short = st.sampled_from(SHORT)
@@ -107,7 +108,8 @@ class Shapes:
         return replace(shape, head_dim=small) if self.place.as_trained else shape
 
     def lengths(self, draw: Draw) -> tuple[int, int]:
-        """Lq and Lkv: alike, unlike, one query, or nearly alike."""
+        """Lq and Lkv: alike, unlike, one query, fewer queries than keys (a chunk of a prompt, whose
+        beginning is in the cache), or nearly alike."""
         relation = draw(self.relation)
         kv_len = draw(self.length)
         if relation == "same":
@@ -116,7 +118,11 @@ class Shapes:
             return 1, kv_len
         if relation == "near":
             return max(1, kv_len + draw(self.step)), kv_len
-        return draw(self.length), kv_len
+        q_len = draw(self.length)
+        if relation == "chunk":
+            fewer, kv_len = sorted((q_len, kv_len))
+            return max(1, fewer if fewer < kv_len else kv_len // 2), kv_len
+        return q_len, kv_len
 
     def short_lengths(self, draw: Draw, same: bool) -> tuple[int, int]:
         """Lengths for one of many calls, Lq == Lkv when `same`."""

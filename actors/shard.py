@@ -67,7 +67,8 @@ class ShardReport:
     own beginning at which its programs began. `stopped` are programs that took far longer than
     predicted; `predicted_cpu_s` is what all were predicted to take. `kept` are programs that showed
     what none had before on this worker, `parents` what those of a shard of mutants were made of,
-    and `novel` how much of it all was new to the campaign, which the controller says.
+    and `novel` how much of it all was new to the campaign, which the controller says. `behind`
+    counts programs that were run beside those drawn, behind a known failure.
     """
 
     index: int
@@ -91,6 +92,7 @@ class ShardReport:
     kept: tuple[Kept, ...] = ()
     parents: tuple[Program, ...] = ()
     novel: int = 0
+    behind: int = 0
 
     @classmethod
     def of_lost(cls, shard: Shard, why: str) -> ShardReport:
@@ -118,6 +120,7 @@ class Tally:
         self._stopped: list[Program] = []
         self._keeps: list[Kept] = []
         self._predicted_s = 0.0
+        self._behind = 0
 
     def begin(self, seconds: float, predicted_s: float = 0.0) -> None:
         """Notes that a program begins, so many seconds after the shard, and the CPU seconds that it
@@ -128,6 +131,10 @@ class Tally:
     def keep(self, program: Program, shows: Iterable[str]) -> None:
         """Takes in a program that shows what none has shown before."""
         self._keeps.append(Kept(program, tuple(sorted(shows))))
+
+    def go_behind(self) -> None:
+        """Counts a program that is run beside those drawn, behind a known failure."""
+        self._behind += 1
 
     def steer(self, clear_of: Iterable[str]) -> None:
         """Counts a program that was changed to be clear of the buckets with those ids."""
@@ -188,6 +195,7 @@ class Tally:
             predicted_cpu_s=round(self._predicted_s, 3),
             kept=tuple(self._keeps),
             parents=self._shard.parents,
+            behind=self._behind,
         )
 
 

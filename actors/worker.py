@@ -111,6 +111,7 @@ class Executor:
                 continue
             outcome = self._run_new(program, shard, settings, tally, began)
             for behind in _behind(program, outcome, shard.known):
+                tally.go_behind()
                 self._run_new(behind, shard, settings, tally, began)
         return tally.report(time.monotonic() - began, self.harness_cpu_s() - harness)
 

@@ -49,6 +49,7 @@ def changed(**values: object) -> State:
 
 def test_a_whole_state_is_not_faulted() -> None:
     assert damage(WHOLE, 5) == []
+    assert damage(changed(shards={0: 5, 1: 6}, executed=11, behind={1: 1}), 5) == []
     assert grown(WHOLE, WHOLE) == []
     assert grown(State(), WHOLE) == []
 
@@ -57,6 +58,8 @@ def test_a_whole_state_is_not_faulted() -> None:
     "state, complaint",
     [
         (changed(shards={0: 5, 1: 4}), "shard 1 counts 4"),
+        (changed(shards={0: 5, 1: 6}), "shard 1 counts 6"),
+        (changed(behind={1: 1}), "shard 1 counts 5"),
         (changed(executed=15), "15 programs counted, 10 in shards"),
         (changed(buckets={"1": ("key", ("mask",)), "2": ("key", ("mask",))}), "two buckets"),
         (changed(counted=frozenset({"key", "other"})), "no failure is recorded: other"),

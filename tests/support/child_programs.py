@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from attnfuzz.actors.child import main
+from attnfuzz.actors.sandbox.fork_server import headers_folder
 
 TEMPLATE = """
 import torch
@@ -136,6 +137,7 @@ def _child(job: dict[str, Any], folder: Path, pipe: int) -> None:
         os.chdir(folder)
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "inductor")
         tempfile.tempdir = str(folder)
+        _keep_headers(folder)
 
         def emit(message: dict[str, Any]) -> None:
             os.write(pipe, json.dumps(message).encode() + b"\n")
@@ -144,6 +146,16 @@ def _child(job: dict[str, Any], folder: Path, pipe: int) -> None:
     except BaseException as defect:
         os.write(pipe, json.dumps({"defect": repr(defect)}).encode() + b"\n")
     os._exit(0)
+
+
+def _keep_headers(folder: Path) -> None:
+    """Has precompiled headers where sandboxes have them. Torch looked for a place as the parent
+    imported it: /tmp, where it would leave them."""
+    from torch._inductor import codecache
+
+    headers = headers_folder(folder).joinpath(*Path(codecache._HEADER_DIR).parts[-2:])
+    codecache._HEADER_DIR = str(headers)
+    codecache._HEADER_LOCK_DIR = str(headers / "locks")
 
 
 def _read(said: bytes) -> Told:

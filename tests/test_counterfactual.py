@@ -318,6 +318,7 @@ def test_what_comes_after_a_known_failure_is_tried_without_its_cause() -> None:
     failed = report.counts["failed"]
     assert failed > 0
     assert report.executed == len(executor.ran) == SHARD.size + failed
+    assert report.behind == failed
     for before, after in pairwise(executor.ran):
         if before.mask is not None:
             assert after.mask is None

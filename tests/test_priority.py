@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from attnfuzz.actors.shard import Tally
-from attnfuzz.fuzz.campaign import findings_queue
+from attnfuzz.corpus.store.store import Store
+from attnfuzz.fuzz.campaign import behind, investigation
 from attnfuzz.fuzz.pool.tasks import Answer, RunTask, ShardTask, Task
 from attnfuzz.generators.kernels.specs import Handwritten, Sdpa
 from attnfuzz.generators.model.codec import program_id
@@ -150,7 +151,7 @@ class SharedKeyPool(OneShardPool):
 def test_what_waits_too_long_behind_one_of_its_key_is_confirmed_and_waits_on(
     late_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(findings_queue, "LATE_S", late_s)
+    monkeypatch.setattr(behind, "LATE_S", late_s)
     pool = SharedKeyPool()
     buckets = run(tmp_path, pool, shards=1, shipped=False)
     assert len(buckets) == 2
@@ -203,3 +204,31 @@ def test_what_is_on_public_record_waits_while_there_are_new_programs(
     last = len(pool.order) - pool.order[::-1].index("shard")
     assert pool.order.count("known") > 10, "nothing is lost"
     assert (pool.order[:last].count("known") < 5) == on_record
+
+
+@pytest.mark.parametrize("late_s", [0.05, 1e6], ids=["late", "in time"])
+def test_what_waits_too_long_behind_one_on_public_record_is_run_once_and_waits_on(
+    late_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All have one key, which has a stack: the first one's bucket answers for the others."""
+    monkeypatch.setattr(behind, "LATE_S", late_s)
+    monkeypatch.setattr(investigation, "OVERDUE_S", late_s)
+    issues, directory, pool = tmp_path / "issues.yaml", tmp_path / "campaign", SeedsPool()
+    issues.write_text(ON_RECORD)
+    minimize = CONFIG.minimize.model_copy(update={"pool_share": 0.5, "known_share": 0.01})
+    [bucket] = run(
+        directory, pool, shards=20, shipped=False, minimize=minimize, known_issues=issues
+    )
+    with Store(directory) as store:
+        assert len(store.failures(bucket=bucket.id)) == 20, "nothing is lost"
+    last = len(pool.order) - pool.order[::-1].index("shard")
+    runs = Counter(pool.order[:last])
+    assert all(runs[str(seed)] <= 1 for seed in range(1, 20))
+    assert (sum(runs[str(seed)] for seed in range(1, 20)) > 15) == (late_s < 1)
+
+
+class SeedsPool(RecordedPool):
+    """Notes the seeds of programs that are run."""
+
+    def names(self, program: Program, outcome: Outcome) -> list[str]:
+        return [str(program.seed)]

@@ -70,6 +70,11 @@ class FindingStage(ABC):
         """Candidates that minimizing the finding has taken, in this stage and before."""
         return self.finding.evaluated
 
+    @property
+    def shown_again(self) -> bool:
+        """Whether a finding that is to be confirmed has failed again."""
+        return False
+
     def spend(self, seconds: float) -> None:  # noqa: B027
         """Counts a worker's time that a task of the stage has taken; most stages have no limit."""
 
@@ -152,6 +157,10 @@ class Confirming(FindingStage):
     def __init__(self, investigation: Investigation, context: Context) -> None:
         self._confirm = confirmation(investigation.finding, context.config.confirm_runs)
         super().__init__(investigation, context, self._confirm)
+
+    @property
+    def shown_again(self) -> bool:
+        return self._confirm.failed > 0
 
     def transition(self) -> FindingTransition:
         runs, failed = self._confirm.runs, self._confirm.failed

@@ -17,7 +17,7 @@ from attnfuzz.corpus.known_before import write_known_before
 from attnfuzz.corpus.known_issues import load_known_issues, match
 from attnfuzz.corpus.store.rows import KNOWN_CAUSES
 from attnfuzz.corpus.store.store import FailureRow, State, Store
-from attnfuzz.fuzz.campaign.behind import Behind, alike
+from attnfuzz.fuzz.campaign.behind import Behind
 from attnfuzz.fuzz.campaign.bucket_assignment import flaky_key
 from attnfuzz.fuzz.campaign.bucket_index import BucketIndex
 from attnfuzz.fuzz.campaign.config import CampaignConfig
@@ -29,7 +29,7 @@ from attnfuzz.fuzz.campaign.finding_stages import (
     first_stage,
     suspects_of,
 )
-from attnfuzz.fuzz.campaign.investigation import LATE_S, Investigation
+from attnfuzz.fuzz.campaign.investigation import Investigation
 from attnfuzz.fuzz.campaign.known_buckets import load_known
 from attnfuzz.fuzz.campaign.other_failures import OtherFailures
 from attnfuzz.fuzz.campaign.waits import Waiting
@@ -75,13 +75,15 @@ class FindingsQueue:
         )
         self._stages: dict[str, FindingStage] = {}
         self._queue: list[Investigation] = []
-        self._behind = Behind()
         self._flaky = Counter(
             flaky_key(row) for row in store.failures(state=State.FLAKY) if row.runs
         )
         self._others = OtherFailures(store, self.buckets)
         self._parked = 0
         self._unrun = Waiting(clock)
+        self._behind = Behind(
+            lambda: (*self._context.active, *self._queue), self.buckets, self._unrun
+        )
         self._at_work: list[Investigation] = []
         self._wound_down = False
         self.lacks_worker = False
@@ -127,7 +129,7 @@ class FindingsQueue:
         """Those among them that were known before."""
         there = [one for one in (*self._context.active, *self._queue) if self.is_known(one)]
         return len(there) + sum(
-            any(one in there for one in self._alike(row)) for row in self._behind
+            any(one in there for one in self._behind.others(row)) for row in self._behind
         )
 
     def is_known(self, investigation: Investigation) -> bool:
@@ -140,8 +142,7 @@ class FindingsQueue:
         for investigation in [*self._queue] if not self._wound_down else []:
             bucket = self._explained_by(investigation.row)
             if bucket is not None:
-                self._queue.remove(investigation)
-                del self._stages[investigation.id]
+                self._drop(investigation)
                 self._take_duplicate(investigation.row, bucket)
         self._wound_down = True
         for investigation in list(self._context.active):
@@ -162,11 +163,11 @@ class FindingsQueue:
             if bucket is not None and not suspects:
                 self._take_duplicate(row, bucket)
                 return
-            if self._flaky[flaky_key(row)] >= MAX_FLAKY_PER_KEY:
+            if self._is_too_flaky(row):
                 self._unrun.end(row.program_id, behind=True)
                 self._store.update_failure(row.program_id, State.FLAKY)
                 return
-            if self._alike(row):
+            if self._behind.others(row):
                 return self._behind.put(row)
         self._add(row, suspects)
 
@@ -175,12 +176,6 @@ class FindingsQueue:
         before does not wait for it."""
         seconds = candidate_s(row.outcome, self._context.deadlines)
         return self._clock() if row.runs else self._unrun.begin(row.program_id, seconds)
-
-    def _alike(self, row: FailureRow) -> list[Investigation]:
-        """The other findings of its key that are in the queue or under investigation, and whose
-        buckets are still to be told."""
-        there = (one for one in (*self._context.active, *self._queue) if not one.settled)
-        return [one for one in there if alike(one.row) == alike(row) and one.row is not row]
 
     def _explained_by(self, row: FailureRow) -> Bucket | None:
         """The bucket that a failure is of by its key, and where that has no stack by all that its
@@ -194,10 +189,6 @@ class FindingsQueue:
         is new, and of what is confirmed and has `waited` for another's bucket."""
         asked = row.state is State.NEW or (waited and row.state is State.CONFIRMED)
         return suspects_of(row, self._context) if asked and not self._context.winding_down else []
-
-    def _seems_known(self, row: FailureRow) -> bool:
-        """Whether the one that it waits behind comes last, as it seems known."""
-        return any(one.is_known(self.buckets.by_key()) for one in self._alike(row))
 
     def _take_duplicate(self, row: FailureRow, bucket: Bucket) -> None:
         self._unrun.end(row.program_id, behind=True, known=bucket.known_issue is not None)
@@ -250,15 +241,13 @@ class FindingsQueue:
                     return work
 
     def _release_late(self) -> None:
-        """Cheap findings that have waited behind others of a key for too long are confirmed before
-        those leave."""
+        """Cheap findings that have waited behind others for too long are run before those leave."""
         if not self._context.winding_down:
-            for row in self._behind.take_if(self._is_late):
+            for row in self._behind.take_late(unless=self._is_too_flaky):
                 self._add(row, self._suspects(row))
 
-    def _is_late(self, row: FailureRow) -> bool:
-        late = self._unrun.is_late(row.program_id, LATE_S)
-        return late and self._flaky[flaky_key(row)] < MAX_FLAKY_PER_KEY
+    def _is_too_flaky(self, row: FailureRow) -> bool:
+        return self._flaky[flaky_key(row)] >= MAX_FLAKY_PER_KEY
 
     def _holds_a_worker(self, investigation: Investigation, finding: bool) -> bool:
         """Whether an expensive finding has all the workers that it may have."""
@@ -271,6 +260,11 @@ class FindingsQueue:
         state = self._stages[investigation.id].state
         if state is not None:
             self._store.update_failure(investigation.id, state)
+
+    def _drop(self, investigation: Investigation) -> None:
+        """Out of the queue."""
+        self._queue.remove(investigation)
+        del self._stages[investigation.id]
 
     def _work_of(self, investigation: Investigation) -> Work | None:
         """A task of the stage at hand, or of the next where that one has turned out finished."""
@@ -297,6 +291,8 @@ class FindingsQueue:
             self.receive(row)
         if stage is not self._stages.get(investigation.id):
             return
+        if stage.shown_again and self._behind.has_run_enough(investigation):
+            return self._leave_to_others(investigation)
         self._save_progress(stage)
         stage.spend(self._clock() - work.since)
         self._advance(investigation)
@@ -345,7 +341,7 @@ class FindingsQueue:
             self._count_cpu(investigation, known=True)
         if following.state is State.FLAKY or following.withdrawn is not None:
             self._flaky[flaky_key(investigation.row)] += 1
-        if following.state is State.CONFIRMED and self._is_one_of_many(investigation):
+        if following.state is State.CONFIRMED and self._behind.is_one_of_many(investigation):
             return self._wait_to_be_minimized(investigation)
         if following.stage is not None:
             self._stages[investigation.id] = following.stage
@@ -357,18 +353,22 @@ class FindingsQueue:
         if again is not None:
             self.receive(again)
 
-    def _is_one_of_many(self, investigation: Investigation) -> bool:
-        """Whether the bucket of another finding that is confirmed will probably answer for it."""
-        if investigation.told_apart or investigation.attributed:
-            return False
-        return any(one.finding.runs for one in self._alike(investigation.row))
-
     def _wait_to_be_minimized(self, investigation: Investigation) -> None:
         """It is confirmed, and another of its key is looked into."""
         self._take_out(investigation)
         row = self._store.failure(investigation.id)
         assert row is not None
         self._behind.put(row)
+
+    def _leave_to_others(self, investigation: Investigation) -> None:
+        """It was run, and is the bucket's that has its stack, or waits for that again."""
+        self._count_cpu(investigation, known=True)
+        self._take_out(investigation)
+        bucket = self._explained_by(investigation.row)
+        if bucket is not None:
+            return self._take_duplicate(investigation.row, bucket)
+        self._store.update_failure(investigation.id, State.NEW)
+        self._behind.put(investigation.row)
 
     def _leave(self, investigation: Investigation) -> None:
         self._take_out(investigation)
@@ -381,6 +381,10 @@ class FindingsQueue:
         for row in self._behind.take(investigation.row):
             self._unrun.end(row.program_id, behind=True, known=known)
             self.receive(row, waited=True)
+        for other in self._behind.others(investigation.row):
+            if other in self._queue and not other.row.runs:
+                self._drop(other)
+                self.receive(other.row)
 
     def _take_out(self, investigation: Investigation) -> None:
         self._context.active.remove(investigation)
@@ -395,7 +399,7 @@ class FindingsQueue:
         for investigation in self._queue:
             self._unrun.end(investigation.id, known=investigation.is_known(buckets))
         for row in self._behind:
-            self._unrun.end(row.program_id, behind=True, known=self._seems_known(row))
+            self._unrun.end(row.program_id, behind=True, known=self._behind.seems_known(row))
 
     def _count_cpu(self, investigation: Investigation, known: bool = False) -> None:
         """Records what was spent on a finding: on which stages, or on what is known."""

@@ -37,6 +37,8 @@ _WEIGHTS = {
     "mesh.tensor": 21,  # which of two dimensions it is seldom matters: the batch's is plainer
     "mesh.uneven": 2,
     "kernel.graph.given.merged": 4,
+    "autocast.bfloat16": 3,  # q, k and v of a dtype are simpler than one of them that is cast to it
+    "autocast.float16": 3,
 }
 """Features that hold of few programs: a trigger without them is known again more often, so Lq = Lkv
 = 17 is preferred to Lq = 2, Lkv = 16 wherever it fails too. Fewer ranks are simpler whatever the

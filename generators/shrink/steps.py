@@ -145,7 +145,10 @@ def _tables(table: Table) -> Iterator[Table]:
 
 
 def inputs(p: Program) -> Iterator[Program]:
-    """q, k and v alike, and each alone: their dtypes, values, layouts."""
+    """q, k and v alike, and each alone: their dtypes, values, layouts. Without autocast they are of
+    the dtype that it casts to."""
+    if p.autocast is not None:
+        yield _with_inputs(replace(p, autocast=None), ("q", "k", "v"), dtype=p.autocast)
     for group in (("q", "k", "v"), ("k", "v"), ("q",), ("k",), ("v",)):
         yield _with_inputs(p, group)
         yield _with_inputs(p, group, values="normal")

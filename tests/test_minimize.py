@@ -311,6 +311,20 @@ def test_what_is_wrong_by_any_method_is_minimized_to_the_plainest() -> None:
         assert search.best.shape == Shape(q_heads=3, kv_heads=3)
 
 
+def test_a_crash_of_a_rank_is_minimized_to_sdpa_but_one_without_ranks_is_not() -> None:
+    raised = Raised(type="Signal SIGABRT", message="rank 2 was killed by SIGABRT")
+    crash = Outcome(
+        status="failed",
+        failure=Failure(
+            kind=FailureKind.CRASH, phase=Phase.FORWARD, raised=raised, signal="SIGABRT"
+        ),
+    )
+    by_hand = Program(kernel=Handwritten())
+    of_ranks = replace(by_hand, mesh=Mesh(world_size=3, method=AllGather()))
+    assert fails_wherever(of_ranks, crash)(replace(of_ranks, kernel=Sdpa()), crash)
+    assert not fails_wherever(by_hand, crash)(replace(by_hand, kernel=Sdpa()), crash)
+
+
 def test_what_needs_two_dimensions_of_a_mesh_is_minimized_to_those_of_the_batch() -> None:
     shape = Shape(q_heads=4, kv_heads=4, q_len=64, kv_len=64)
     program = Program(shape=shape, mesh=Mesh(world_size=8, tensor=2, method=AllGather()))

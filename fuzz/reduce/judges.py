@@ -28,7 +28,8 @@ def fails_alike(key: str, like: Program | None = None, kind: FailureKind | None 
     With `like`, the program that the key is of, results that are wrong in the same way are alike
     whatever kernel gave them, by whatever method ranks shared it: what is wrong in checkpointing
     is so for all kernels, what is wrong in a collective for all methods that use it, and each is
-    minimized to the simplest. So are ranks that take part in different collectives.
+    minimized to the simplest. So are ranks that take part in different collectives, and crashes of
+    ranks that share one attention.
     """
 
     def judge(program: Program, outcome: Outcome) -> bool:
@@ -36,11 +37,17 @@ def fails_alike(key: str, like: Program | None = None, kind: FailureKind | None 
         if failure is None or kind not in (None, failure.kind):
             return False
         differs = failure.raised is None and bool(failure.diffs)
-        if like is not None and (differs or parted(failure)):
+        if like is not None and (differs or parted(failure) or _ends_a_rank(failure, program)):
             program = replace(program, kernel=like.kernel, mesh=like.mesh)
         return signature(failure, program).strong == key
 
     return judge
+
+
+def _ends_a_rank(failure: Failure, program: Program) -> bool:
+    """Whether one of the ranks that share one attention crashed."""
+    of_ranks = program.mesh is not None and program.mesh.method is not None
+    return of_ranks and failure.kind is FailureKind.CRASH
 
 
 def fails_again(original: Program, first: Outcome) -> Judge:

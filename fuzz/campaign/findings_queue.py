@@ -223,7 +223,8 @@ class FindingsQueue:
             kinds, buckets, now = self.buckets.kinds(), self.buckets.by_key(), self._clock()
             for investigation in sorted(there, key=lambda one: one.rank(kinds, buckets, now)):
                 looked_at.add(investigation.id)
-                if not (known or investigation.is_overdue(now)) and self.is_known(investigation):
+                overdue = investigation.is_overdue(now) and investigation not in self._at_work
+                if not (known or overdue) and self.is_known(investigation):
                     continue
                 if investigation.expensive and self._holds_a_worker(investigation, finding):
                     continue

@@ -11,10 +11,9 @@ import pytest
 
 from attnfuzz.corpus.signature import signature
 from attnfuzz.fuzz.pool.tasks import RunTask
-from attnfuzz.fuzz.reduce.judges import fails_again, fails_alike, fails_wherever
+from attnfuzz.fuzz.reduce.judges import fails_alike, fails_wherever
 from attnfuzz.fuzz.reduce.minimize import Minimize
 from attnfuzz.fuzz.reduce.search import Minimizer, at_layer
-from attnfuzz.fuzz.reduce.seen import matches, seen
 from attnfuzz.generators.kernels.flex.spec import BlockMaskSpec
 from attnfuzz.generators.kernels.specs import Flex, Handwritten, Sdpa
 from attnfuzz.generators.methods.specs import AllGather, ContextParallel, Heads
@@ -25,7 +24,6 @@ from attnfuzz.generators.model.outcome import (
     Diff,
     Failure,
     FailureKind,
-    Frame,
     Layer,
     Outcome,
     Phase,
@@ -311,20 +309,6 @@ def test_what_is_wrong_by_any_method_is_minimized_to_the_plainest() -> None:
         assert search.best.shape == Shape(q_heads=3, kv_heads=3)
 
 
-def test_a_crash_of_a_rank_is_minimized_to_sdpa_but_one_without_ranks_is_not() -> None:
-    raised = Raised(type="Signal SIGABRT", message="rank 2 was killed by SIGABRT")
-    crash = Outcome(
-        status="failed",
-        failure=Failure(
-            kind=FailureKind.CRASH, phase=Phase.FORWARD, raised=raised, signal="SIGABRT"
-        ),
-    )
-    by_hand = Program(kernel=Handwritten())
-    of_ranks = replace(by_hand, mesh=Mesh(world_size=3, method=AllGather()))
-    assert fails_wherever(of_ranks, crash)(replace(of_ranks, kernel=Sdpa()), crash)
-    assert not fails_wherever(by_hand, crash)(replace(by_hand, kernel=Sdpa()), crash)
-
-
 def test_what_needs_two_dimensions_of_a_mesh_is_minimized_to_those_of_the_batch() -> None:
     shape = Shape(q_heads=4, kv_heads=4, q_len=64, kv_len=64)
     program = Program(shape=shape, mesh=Mesh(world_size=8, tensor=2, method=AllGather()))
@@ -384,30 +368,6 @@ def test_wrong_gradients_of_a_transform_are_minimized_to_a_wrong_result() -> Non
     assert alike(Program(), off("out"))
     assert not alike(Program(transform="vmap"), off("out"))
     assert not fails_wherever(Program(training=Training()), found)(Program(), off("out"))
-
-
-def test_a_crash_may_show_its_stack_in_one_run_and_not_in_another() -> None:
-    def crash(*files: str, signal: str = "SIGSEGV") -> Outcome:
-        frames = tuple(Frame(file=file, function="ffi_call", line=0) for file in files)
-        raised = Raised(type=f"Signal {signal}", message=f"killed by {signal}", frames=frames)
-        failure = Failure(
-            kind=FailureKind.CRASH, phase=Phase.EAGER, layer=Layer.EAGER, raised=raised,
-            signal=signal,
-        )  # fmt: skip
-        return Outcome(status="failed", failure=failure)
-
-    with_stack, without, other = crash("libtorch_cpu.so"), crash(), crash("libc10.so")
-    assert fails_again(Program(), with_stack)(Program(), without)
-    assert fails_again(Program(), without)(Program(), with_stack)
-    assert not fails_again(Program(), with_stack)(Program(), other)
-    assert not fails_again(Program(), without)(Program(), crash(signal="SIGFPE"))
-    for one, another, same in (
-        (with_stack, without, True), (without, with_stack, True), (with_stack, other, False),
-    ):  # fmt: skip
-        assert matches(seen(one, Program()), seen(another, Program())) is same
-    # A stack, once it is there, is kept: it says more than its lack.
-    assert fails_wherever(Program(), without)(Program(), with_stack)
-    assert not fails_wherever(Program(), with_stack)(Program(), without)
 
 
 def test_what_is_wrong_with_fused_attention_by_hand_is_minimized_to_sdpa() -> None:

@@ -10,6 +10,7 @@ from attnfuzz.fuzz.reduce.seen import matches, seen
 from attnfuzz.fuzz.reduce.wording import reworded
 from attnfuzz.generators.kernels.registry import plugin_of
 from attnfuzz.generators.kernels.specs import Sdpa
+from attnfuzz.generators.methods.registry import method_of
 from attnfuzz.generators.model.outcome import Failure, FailureKind, Layer, Outcome
 from attnfuzz.generators.model.program import Program
 
@@ -37,17 +38,12 @@ def fails_alike(key: str, like: Program | None = None, kind: FailureKind | None 
         if failure is None or kind not in (None, failure.kind):
             return False
         differs = failure.raised is None and bool(failure.diffs)
-        if like is not None and (differs or parted(failure) or _ends_a_rank(failure, program)):
+        of_rank = failure.kind is FailureKind.CRASH and method_of(program) is not None
+        if like is not None and (differs or parted(failure) or of_rank):
             program = replace(program, kernel=like.kernel, mesh=like.mesh)
         return signature(failure, program).strong == key
 
     return judge
-
-
-def _ends_a_rank(failure: Failure, program: Program) -> bool:
-    """Whether one of the ranks that share one attention crashed."""
-    of_ranks = program.mesh is not None and program.mesh.method is not None
-    return of_ranks and failure.kind is FailureKind.CRASH
 
 
 def fails_again(original: Program, first: Outcome) -> Judge:
@@ -81,7 +77,7 @@ def as_wrong_numbers(program: Program, failure: Failure) -> Failure | None:
     """The failure as wrong numbers, where it may show as such in another program: where what is
     beside a tensor is NaN, and is read; and where ranks exchange something wrong, others disagree
     by less than an error budget, or get an infinity. None where it may not."""
-    of_ranks = program.mesh is not None and program.mesh.method is not None
+    of_ranks = method_of(program) is not None
     apart = bool(failure.diffs) and all(diff.what == "replicas" for diff in failure.diffs)
     told = of_ranks and (apart or failure.kind is FailureKind.NONFINITE)
     if not told and not shows_what_is_beside(program, failure):
@@ -124,7 +120,7 @@ def fails_wherever(original: Program, first: Outcome, kind: FailureKind | None =
         return lambda program, outcome: itself(program, outcome) or alike(program, outcome)
     of_result = replace(failure, diffs=tuple(replace(d, output="out") for d in failure.diffs))
     in_result = fails_alike(signature(of_result, original).strong, original)
-    exchanged = original.mesh is not None and original.mesh.method is not None
+    exchanged = method_of(original) is not None
     outputs = {diff.output for diff in failure.diffs if diff.what != "replicas"}
     if outputs == {"lse"} or (exchanged and "lse" in outputs and "out" not in outputs):
         return lambda program, outcome: (
